@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
-use linux::routes::{KERNEL_PROTOCOL, Route};
+use linux::routes::{KERNEL_PROTOCOL, MAIN_TABLE, Route};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::{Lease, LeasedRoute};
@@ -75,21 +75,40 @@ pub(crate) fn apply<E>(
     (lacking, first)
 }
 
-/// The routes over a link that neither the kernel nor these changes have added. Those without a gateway come first:
-/// others may need them.
-pub(crate) fn foreign(routes: &[Route], link: u32, changes: &[Change]) -> Vec<Route> {
+/// The routes over a link that are gone after these changes of it, and that neither the kernel nor a lease with routes of
+/// this priority has added. Routes with several next hops are left out. Those without a gateway come first: others may
+/// need them.
+pub(crate) fn foreign(
+    before: &[Route],
+    after: &[Route],
+    link: u32,
+    changes: &[Change],
+    priority: u32,
+) -> Vec<Route> {
     let is_leased = |route: &Route| {
-        changes.iter().any(|change| match change {
-            Change::AddRoute(leased) | Change::RemoveRoute(leased) => {
-                IpNet::V4(leased.to) == route.dst && leased.by.map(IpAddr::V4) == route.gateway
-            }
-            _ => false,
-        })
+        let is_main = route.table == Some(MAIN_TABLE) && route.priority.unwrap_or_default() == priority;
+        is_main
+            && changes.iter().any(|change| match change {
+                Change::AddRoute(leased) | Change::RemoveRoute(leased) => {
+                    IpNet::V4(leased.to) == route.dst && leased.by.map(IpAddr::V4) == route.gateway
+                }
+                _ => false,
+            })
+    };
+    let has_one_hop = |route: &Route| {
+        let is_twin = |other: &&Route| {
+            (other.dst, other.table, other.priority) == (route.dst, route.table, route.priority)
+        };
+        before.iter().filter(is_twin).count() == 1
     };
     let is_foreign = |route: &&Route| {
-        route.link == Some(link) && route.protocol != Some(KERNEL_PROTOCOL) && !is_leased(route)
+        route.link == Some(link)
+            && route.protocol != Some(KERNEL_PROTOCOL)
+            && !after.contains(route)
+            && !is_leased(route)
+            && has_one_hop(route)
     };
-    let mut foreign: Vec<_> = routes.iter().filter(is_foreign).copied().collect();
+    let mut foreign: Vec<_> = before.iter().filter(is_foreign).copied().collect();
     foreign.sort_by_key(|route| route.gateway.is_some());
     foreign
 }
@@ -177,6 +196,57 @@ mod tests {
         );
         let back = merged(lacking, between(&second, &first), &first);
         assert!(!back.contains(&Change::RemoveAddress(first.address)), "{back:?}");
+    }
+
+    #[test]
+    fn lost_routes_of_others_are_added_again() {
+        const LINK: u32 = 7;
+        let of = |to: &str, gateway: &str| Route {
+            gateway: Some(gateway.parse().unwrap()),
+            link: Some(LINK),
+            table: Some(MAIN_TABLE),
+            ..Route::to(to.parse().unwrap())
+        };
+        let changes = between(
+            &lease("10.1.0.7/24", &["10.8.0.0/16"]),
+            &lease("10.1.0.8/24", &["10.8.0.0/16"]),
+        );
+        let leased = of("10.8.0.0/16", "10.1.0.1");
+        let in_another_table = Route {
+            table: Some(100),
+            ..leased
+        };
+        let on_link = Route {
+            gateway: None,
+            ..of("10.3.0.0/16", "10.1.0.1")
+        };
+        let lost = of("10.2.0.0/16", "10.1.0.1");
+        let of_the_kernel = Route {
+            protocol: Some(KERNEL_PROTOCOL),
+            ..of("10.1.0.0/24", "10.1.0.1")
+        };
+        let elsewhere = Route {
+            link: Some(LINK + 1),
+            ..of("10.4.0.0/16", "10.1.0.1")
+        };
+        let kept = of("10.5.0.0/16", "10.1.0.1");
+        let hops = [of("10.6.0.0/16", "10.1.0.1"), of("10.6.0.0/16", "10.1.0.2")];
+        let single = [
+            lost,
+            leased,
+            in_another_table,
+            on_link,
+            of_the_kernel,
+            elsewhere,
+            kept,
+        ];
+        let before = [&single[..], &hops].concat();
+        assert_eq!(
+            foreign(&before, &[kept], LINK, &changes, 0),
+            [on_link, lost, in_another_table]
+        );
+        let with_priority = foreign(&before, &[kept], LINK, &changes, 9);
+        assert!(with_priority.contains(&leased), "{with_priority:?}");
     }
 
     #[test]

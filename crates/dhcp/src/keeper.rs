@@ -347,7 +347,8 @@ impl Keeper {
                 if let Some(error) = error {
                     warn!(attachment = ?self.allocation.attachment, %error, ?lacking, "cannot change the link");
                 }
-                lacking
+                // A route that could not be removed, and was added then, stays.
+                changes::merged(lacking, Vec::new(), &record.lease)
             }
         };
         if lacking == record.lacking {

@@ -108,9 +108,13 @@ impl Place {
                 Err(error) if error.is_exists() || error.is_not_found() => Ok(()),
                 done => done,
             });
-            for route in changes::foreign(&before, link.index, changes) {
-                // It exists if the kernel kept it, and is refused if it needs the former address.
-                let _ = socket.add_route(&route);
+            if !before.is_empty()
+                && let Ok(after) = socket.all_routes(Family::V4)
+            {
+                for route in changes::foreign(&before, &after, link.index, changes, priority) {
+                    // The kernel refuses it if it needs the former address.
+                    let _ = socket.add_route(&route);
+                }
             }
             Ok(outcome)
         })

@@ -55,13 +55,14 @@ fn merged(list: &OsStr) -> Result<Option<Kubeconfig>, Unusable> {
     let (mut merged, mut missing) = (None, None);
     let paths = std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty());
     for path in paths {
-        let next = match read(&path) {
+        let mut next = match read(&path) {
             Err(error) if error.is_missing() => {
                 missing.get_or_insert(error);
                 continue;
             }
             next => next?,
         };
+        next.current_context = next.current_context.filter(|context| !context.is_empty());
         let all = Kubeconfig::merge(merged.unwrap_or_default(), next);
         merged = Some(all.map_err(|source| Unusable { path, source })?);
     }
@@ -81,7 +82,7 @@ mod tests {
     fn missing_files_of_a_list_are_skipped_unless_all_are_missing() {
         let folder = tempfile::tempdir().expect("a directory");
         let path = |name: &str| folder.path().join(name);
-        for (name, context) in [("first", "of-first"), ("second", "of-second")] {
+        for (name, context) in [("first", "of-first"), ("second", "of-second"), ("unset", "''")] {
             fs::write(
                 path(name),
                 format!("{{kind: Config, current-context: {context}}}"),
@@ -93,7 +94,7 @@ mod tests {
             let list = std::env::join_paths(names.iter().map(|name| path(name))).expect("a list");
             merged(&list).map(|found| found.and_then(|it| it.current_context))
         };
-        let found = merge(&["missing", "first", "gone", "second"]).expect("two files");
+        let found = merge(&["missing", "unset", "first", "gone", "second"]).expect("three files");
         assert_eq!(found.as_deref(), Some("of-first"));
         let error = merge(&["missing", "gone"]).expect_err("no file");
         assert!(error.is_missing() && error.path == path("missing"), "{error}");

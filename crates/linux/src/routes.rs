@@ -117,9 +117,13 @@ impl Route {
         message
     }
 
-    /// Reads the payload of an `RTM_NEWROUTE`: one route for each next hop; empty for other kinds of routes.
+    /// Reads the payload of an `RTM_NEWROUTE`: one route for each next hop; empty for other kinds of routes, and for routes
+    /// of one type of service.
     pub(crate) fn read(request: Request<'_>, bytes: &[u8]) -> Result<Vec<Route>> {
         let message = RouteMessage::parse(bytes).map_err(|e| request.unreadable(e))?;
+        if message.header.tos != 0 {
+            return Ok(Vec::new());
+        }
         let unreachable = match message.header.kind {
             RouteType::Unicast => false,
             RouteType::Unreachable | RouteType::Prohibit | RouteType::BlackHole | RouteType::Throw => true,

@@ -288,8 +288,11 @@ impl Given {
             Lookup::Present(object) => Some(object),
             Lookup::Absent | Lookup::Unknown => None,
         };
-        let operator = live(&observed::operator_config_id());
-        let record = operator.map(|it| Record::of(&it)).unwrap_or_default();
+        // A new operator configuration gets the conditions of the ClusterOperator.
+        let operator = live(&observed::operator_config_id()).map(|it| Record::of(&it));
+        let operator = operator.filter(|record| record.has_status);
+        let inherited = || live(&observed::cluster_operator_id()).map(|it| Record::of(&it));
+        let record = operator.or_else(inherited).unwrap_or_default();
         let given = self.operator.as_ref();
         let is_unmanaged = given.is_some_and(|it| it.management_state == names::UNMANAGED);
         let Some(cluster) = self.cluster.as_ref().filter(|_| !is_unmanaged) else {
@@ -310,7 +313,7 @@ impl Given {
         let unreadable = |error: kube::Error| Error::Unreadable(kube_kit::client::message(&error));
         let mut objects = Vec::new();
         match state::observe(client).await.map_err(unreadable)?.step() {
-            Step::Install if state::is_served(client).await => {
+            Step::Install if state::is_served(client).await.map_err(unreadable)? => {
                 objects.extend(render::observability::operator().unwrap_or_default());
             }
             Step::Install => return failed(&texts::not_installed(texts::NO_OLM)),

@@ -21,7 +21,7 @@ use crate::messages::observability as messages;
 use crate::names::{self, manager};
 use crate::objects::{self, text};
 use crate::report::Reports;
-use crate::{controller, observe, render};
+use crate::{observe, render};
 
 const LONGEST: Duration = Duration::from_mins(5);
 const BEGINNING: Duration = Duration::from_millis(200);
@@ -41,6 +41,7 @@ pub async fn run(client: Client, version: &str, reports: &Reports, shutdown: &Sh
         began: None,
         is_complete: false,
         state: None,
+        due: None,
     };
     loop {
         tokio::select! {
@@ -51,19 +52,31 @@ pub async fn run(client: Client, version: &str, reports: &Reports, shutdown: &Sh
             again(&queue, BEGINNING);
             continue;
         }
+        let inputs = sources.inputs();
+        if let Some(rest) = installer.rest(inputs.as_ref()) {
+            again(&queue, rest);
+            continue;
+        }
         let looked = tokio::select! {
             () = shutdown.wait() => return,
-            looked = installer.look(&sources) => looked,
+            looked = installer.look(inputs.as_ref()) => looked,
         };
-        match looked {
-            Ok(Some(pause)) => again(&queue, pause),
-            // A watch reports the next change.
-            Ok(None) => queue.succeeded(&()),
+        let pause = match looked {
+            Ok(Some(pause)) => {
+                again(&queue, pause);
+                Some(pause)
+            }
+            Ok(None) => {
+                // A watch reports the next change.
+                queue.succeeded(&());
+                None
+            }
             Err(error) => {
                 installer.report(Some(State::Failed(error)));
-                queue.failed(());
+                Some(queue.failed_for((), installer.pause()))
             }
-        }
+        };
+        installer.due = inputs.zip(pause.map(|pause| Instant::now() + pause));
     }
 }
 
@@ -104,40 +117,76 @@ impl Sources {
             && has_begun(&self.topologies)
             && has_begun(&self.gates)
     }
+
+    /// The present values. `None` while the network is unmanaged, or the operator has not written its status.
+    fn inputs(&self) -> Option<Inputs> {
+        let key = Name::new("", SINGLETON);
+        let record = self.records.get(&key)?;
+        (record.has_status && !record.is_unmanaged).then_some(Inputs {
+            policy: self.policies.get(&key)?,
+            record,
+            topology: self.topologies.get(&key),
+            has_gate: self.gates.get(&key).unwrap_or_default(),
+        })
+    }
+}
+
+/// The values that decide about the installation.
+#[derive(Clone, PartialEq)]
+struct Inputs {
+    policy: String,
+    record: Record,
+    topology: Option<String>,
+    has_gate: bool,
 }
 
 struct Installer<'a> {
     client: Client,
     reports: &'a Reports,
-    /// Time at which the installation was requested or found.
+    /// Time at which the installation was requested, or else wanted for the first time.
     began: Option<Instant>,
     /// True if this process saw the installation complete. The condition is written later.
     is_complete: bool,
     /// The last reported state.
     state: Option<State>,
+    /// The inputs of the last look, and the time of the next one. A status that the operator writes is no reason to look
+    /// earlier.
+    due: Option<(Inputs, Instant)>,
 }
 
 impl Installer<'_> {
+    /// The remaining pause, if the inputs did not change since the last look.
+    fn rest(&self, inputs: Option<&Inputs>) -> Option<Duration> {
+        let (before, due) = self.due.as_ref()?;
+        let rest = due.saturating_duration_since(Instant::now());
+        (Some(before) == inputs && !rest.is_zero()).then_some(rest)
+    }
+
+    /// The pause after a look at an installation.
+    fn pause(&self) -> Duration {
+        pause(self.began.map(|began| began.elapsed()).unwrap_or_default())
+    }
+
     /// Takes the next step. Returns the pause until the next look, or `None` if a watch reports the next
     /// change.
-    async fn look(&mut self, sources: &Sources) -> Result<Option<Duration>, String> {
-        let key = Name::new("", SINGLETON);
-        let policy = sources.policies.get(&key);
-        let record = sources.records.get(&key);
-        let record = record.filter(|record| record.has_status && !record.is_unmanaged);
-        let Some((policy, record)) = policy.zip(record) else {
+    async fn look(&mut self, inputs: Option<&Inputs>) -> Result<Option<Duration>, String> {
+        let Some(inputs) = inputs else {
             self.forget();
             self.report(None);
             return Ok(None);
         };
-        let has_gate = sources.gates.get(&key).unwrap_or_default();
-        let topology = sources.topologies.get(&key);
-        match wish(&policy, has_gate, topology.as_deref(), &record) {
+        if self.is_complete && inputs.record.deployed != Some(true) {
+            // The user may change anything from now on, although the condition is not written yet.
+            self.report(Some(State::Complete));
+            return Ok(None);
+        }
+        let topology = inputs.topology.as_deref();
+        match wish(&inputs.policy, inputs.has_gate, topology, &inputs.record) {
             Ok(true) => self.install().await,
             Ok(false) => {
                 self.forget();
                 // The failure of an installation that nobody wants any more would mislead.
-                self.report((record.deployed == Some(false)).then_some(State::NotRequested));
+                self.report((inputs.record.deployed == Some(false)).then_some(State::NotRequested));
                 Ok(None)
             }
             Err(error) => {
@@ -167,18 +216,14 @@ impl Installer<'_> {
 
     async fn install(&mut self) -> Result<Option<Duration>, String> {
         let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
-        if self.is_complete {
-            // The user may remove anything from now on, although the condition is not written yet.
-            self.report(Some(State::Complete));
-            return Ok(None);
-        }
-        let observed = observe(&self.client).await;
-        let observed = observed.map_err(|error| messages::not_checked(&message(&error)))?;
+        let unchecked = |error| messages::not_checked(&message(&error));
+        let observed = observe(&self.client).await.map_err(unchecked)?;
         let state = match observed.step() {
-            Step::Install if is_served(&self.client).await => {
+            Step::Install if is_served(&self.client).await.map_err(unchecked)? => {
                 self.apply(render::observability::operator())
                     .await
                     .map_err(|error| messages::not_installed(&error))?;
+                self.began = Some(Instant::now());
                 State::InProgress(messages::extension_awaited(""))
             }
             Step::Install => State::Failed(messages::not_installed(messages::NO_OLM)),
@@ -194,7 +239,7 @@ impl Installer<'_> {
             }
         };
         self.report(Some(state));
-        Ok(Some(pause(elapsed)))
+        Ok(Some(self.pause()))
     }
 
     /// Creates the request for network observability. That of a user stays as it is.
@@ -251,8 +296,11 @@ pub(crate) async fn has_collector(client: &Client) -> Result<bool, kube::Error> 
 }
 
 /// True if the API server serves the kind by which the operator installs.
-pub(crate) async fn is_served(client: &Client) -> bool {
-    !controller::served(client, &[CLUSTER_EXTENSION]).await.is_empty()
+pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
+    let version = CLUSTER_EXTENSION.api_version();
+    let served = or_absent(client.list_api_group_resources(&version).await)?;
+    let mut resources = served.into_iter().flat_map(|list| list.resources);
+    Ok(resources.any(|resource| resource.name == CLUSTER_EXTENSION.plural))
 }
 
 async fn read(client: &Client, kind: &Kind, name: &str) -> Result<Option<Value>, kube::Error> {

@@ -372,5 +372,8 @@ pub(crate) fn server_log() -> String {
 /// The files of the daemon's leases.
 pub(crate) fn records() -> Vec<PathBuf> {
     let entries = fs::read_dir(Path::new(RECORDS)).into_iter().flatten();
-    entries.map(|entry| entry.unwrap().path()).collect()
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    // A file that is being written has another name.
+    paths.retain(|path| path.extension().is_some_and(|it| it == "json"));
+    paths
 }

@@ -770,6 +770,7 @@ fn components_merge_the_files_of_kubeconfig() {
         let output = Command::new(env!("CARGO_BIN_EXE_weft"))
             .arg("status")
             .env("KUBECONFIG", files)
+            .env_remove("KUBERNETES_SERVICE_HOST")
             .output();
         error(&output.expect("the program runs"))
     };
