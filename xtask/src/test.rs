@@ -211,7 +211,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Space on disk that a whole run takes at most: from an empty clone, with the clusters of its tests.
-const SPACE: u64 = 20 << 30;
+const SPACE: u64 = 12 << 30;
 
 /// Returns a warning if a whole run may fill the disk.
 fn shortage(free: u64) -> Option<String> {
