@@ -108,7 +108,8 @@ fn a_lease_whose_container_ended_is_forgotten_at_the_start() {
 #[test]
 fn another_address_at_a_renewal_is_set_on_the_link() {
     on_a_host("another address", |host| {
-        let (pod, ..) = renewed_by_another_server(host, &json!({}), "--dhcp-option=3,10.77.0.2");
+        let (pod, _server, _daemon) =
+            renewed_by_another_server(host, &json!({}), "--dhcp-option=3,10.77.0.2");
         wait_for("the new route beside the foreign one", || {
             (pod.routes() == ["0.0.0.0/0 via 10.77.0.2", FOREIGN]).then_some(())
         });
