@@ -34,7 +34,7 @@ const RETRYING: &str = "Retrying";
 
 /// Time after which an incomplete installation counts as failed.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// Limits of the pause between two looks at an installation.
+/// Limits of the pause between two checks of an installation.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(5));
 
 /// What the operator configuration says about the installation.
@@ -118,7 +118,7 @@ impl State {
 pub enum Olm {
     /// It is complete.
     Installed,
-    /// It is not complete. The text says what is awaited.
+    /// It is not complete. The text names the awaited object.
     Pending(String),
     /// It failed. The text is that of the condition.
     Failed(String),
@@ -188,7 +188,7 @@ pub struct Observed {
 pub enum Step {
     /// Nothing exists: request the operator of network observability from OLM.
     Install,
-    /// OLM has to act. The text says what is awaited.
+    /// OLM has to act. The text names the awaited object.
     Wait(String),
     /// The operator is installed: create the `FlowCollector`, unless it exists.
     Collect,
@@ -236,8 +236,8 @@ fn awaited(text: String, elapsed: Duration) -> State {
     }
 }
 
-/// Pause until the next look at an installation that has been awaited for this time. It grows with the time:
-/// the delay is a quarter of the installation at most.
+/// Pause until the next check of an installation that has been awaited for this time. The pause is a quarter of
+/// that time.
 fn pause(elapsed: Duration) -> Duration {
     (elapsed / 4).clamp(PAUSES.0, PAUSES.1)
 }

@@ -28,8 +28,8 @@ const BEGINNING: Duration = Duration::from_millis(200);
 
 /// Runs until the shutdown. `version` selects the feature gates.
 ///
-/// Only what decides about the installation is watched. The installation itself is observed by requests: they
-/// end with it, and need no watch of kinds that most clusters lack.
+/// It watches only the objects that decide about the installation. It reads the installation itself by requests, which
+/// end with it: most clusters lack these kinds.
 pub async fn run(client: Client, version: &str, reports: &Reports, shutdown: &Shutdown) {
     let queue = reports.queue("observability", LONGEST);
     queue.add(());
@@ -185,7 +185,7 @@ impl Installer<'_> {
             Ok(true) => self.install().await,
             Ok(false) => {
                 self.forget();
-                // The failure of an installation that nobody wants any more would mislead.
+                // The failure of an unwanted installation would mislead.
                 self.report((inputs.record.deployed == Some(false)).then_some(State::NotRequested));
                 Ok(None)
             }

@@ -234,7 +234,7 @@ impl Reconciler {
         }
         let (mut spec, mut status) = (json!(cluster.spec), json!(after));
         if let Some(fields) = spec.as_object_mut() {
-            // The users' alone: a field with another owner would stay when they drop it.
+            // Only users own it: a field with another owner would stay when they remove it.
             fields.shift_remove("networkDiagnostics");
             fields.shift_remove("networkObservability");
         }
