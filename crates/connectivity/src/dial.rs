@@ -259,9 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn refused_connection_is_worded_like_go() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
+        let port = cluster::free_port().expect("a port without a listener");
         let outcome = check(endpoint(&format!("localhost:{port}")), None).await;
         assert!(!outcome.success() && outcome.last.reason == "TCPConnectError");
         let start = format!("t: failed to establish a TCP connection to localhost:{port}: dial tcp ");

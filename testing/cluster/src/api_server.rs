@@ -1,7 +1,6 @@
 //! An etcd and an API server, for tests without nodes.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,6 +16,7 @@ use crate::home::Home;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
 use crate::pki::Pki;
+use crate::port::free_port;
 use crate::progress::Quiet;
 use crate::run;
 use crate::wait;
@@ -122,7 +122,7 @@ impl ApiServer {
         let tokens = pki.token_file(control_plane::USERS)?;
         let policy = dir.join("audit-policy.json");
         fs::write(&policy, control_plane::AUDIT_POLICY).at("write", &policy)?;
-        let [client, peer, port] = free_ports()?;
+        let [client, peer, port] = [free_port()?, free_port()?, free_port()?];
         let url = format!("https://127.0.0.1:{port}");
         let kubeconfig = dir.join("kubeconfig");
         pki.kubeconfig(&kubeconfig, &url, control_plane::ADMIN)?;
@@ -214,12 +214,15 @@ fn keep(
     let begin = |children: &mut Vec<(&'static str, Child)>| -> Result<()> {
         children.push(("etcd", spawn(dir, "etcd", etcd)?));
         wait::until("etcd", TIMEOUT, || {
+            if let Some(ended) = ended(dir, children) {
+                return Ok(Err(ended));
+            }
             if answers(port) {
-                Ok(())
+                Ok(Ok(()))
             } else {
                 Err(format!("port {port} does not answer"))
             }
-        })?;
+        })??;
         children.push(("kube-apiserver", spawn(dir, "kube-apiserver", api)?));
         wait::until("the API server", TIMEOUT, || {
             let ready = kubectl.run(["get", "--raw", "/readyz"]);
@@ -264,20 +267,6 @@ fn spawn(dir: &Path, name: &str, argv: &[String]) -> Result<Child> {
     command.args(["--pdeathsig", "KILL"]).args(argv);
     command.stdin(Stdio::null()).stdout(file).stderr(copy);
     command.spawn().at("start", Path::new(name))
-}
-
-/// Returns three free ports.
-fn free_ports() -> Result<[u16; 3]> {
-    let any = || TcpListener::bind(("127.0.0.1", 0)).at("find a free port on", Path::new("127.0.0.1"));
-    let port = |listener: &TcpListener| {
-        listener
-            .local_addr()
-            .map(|addr| addr.port())
-            .at("read", Path::new("a socket's address"))
-    };
-    // All three are held at the same time, so that they differ.
-    let listeners = [any()?, any()?, any()?];
-    Ok([port(&listeners[0])?, port(&listeners[1])?, port(&listeners[2])?])
 }
 
 /// Removes the files of servers whose process was killed.

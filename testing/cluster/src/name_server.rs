@@ -3,16 +3,16 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::error::{At, Result};
+use crate::run;
 
-/// No limit of answers.
-const ANY: i64 = -1;
 /// Port of name servers.
 const PORT: u16 = 53;
 /// Length of a message's header (RFC 1035).
@@ -28,9 +28,34 @@ pub struct NameServer {
 #[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
-    /// Number of remaining answers. Negative means no limit.
-    answers: AtomicI64,
+    answers: Mutex<Answers>,
     asked: AtomicUsize,
+}
+
+/// The queries that are answered.
+#[derive(Debug)]
+enum Answers {
+    All,
+    None,
+    /// Those that arrive before the command succeeds.
+    Until(Box<Command>),
+}
+
+impl Shared {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if a query that has just arrived is to be answered.
+    fn is_answering(&self) -> bool {
+        let mut answers = self.answers();
+        if let Answers::Until(command) = &mut *answers
+            && run::output(command).is_ok()
+        {
+            *answers = Answers::None;
+        }
+        !matches!(*answers, Answers::None)
+    }
 }
 
 impl NameServer {
@@ -43,7 +68,7 @@ impl NameServer {
             .at("configure", Path::new("a name server's socket"))?;
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
-            answers: AtomicI64::new(ANY),
+            answers: Mutex::new(Answers::All),
             asked: AtomicUsize::new(0),
         });
         let theirs = Arc::clone(&shared);
@@ -54,14 +79,20 @@ impl NameServer {
         })
     }
 
-    /// Answers `answers` more queries and then none.
-    pub fn silence_after(&self, answers: i64) {
-        self.shared.answers.store(answers, Ordering::SeqCst);
+    /// Answers no query from now on.
+    pub fn silence(&self) {
+        *self.shared.answers() = Answers::None;
+    }
+
+    /// Answers queries until the command succeeds, and then none. Each query runs the command, so the order of events
+    /// decides, and not their duration.
+    pub fn silence_once(&self, command: Command) {
+        *self.shared.answers() = Answers::Until(Box::new(command));
     }
 
     /// Answers all queries from now on.
     pub fn speak(&self) {
-        self.shared.answers.store(ANY, Ordering::SeqCst);
+        *self.shared.answers() = Answers::All;
     }
 
     /// Number of received queries, answered or not.
@@ -89,12 +120,8 @@ fn serve(socket: &UdpSocket, shared: &Shared) {
             Err(_) => return,
         };
         shared.asked.fetch_add(1, Ordering::SeqCst);
-        let remaining = shared.answers.load(Ordering::SeqCst);
-        if remaining == 0 {
+        if !shared.is_answering() {
             continue;
-        }
-        if remaining > 0 {
-            shared.answers.store(remaining - 1, Ordering::SeqCst);
         }
         if let Some(answer) = answer(packet.get(..length).unwrap_or_default()) {
             let _ = socket.send_to(&answer, from);

@@ -1,8 +1,9 @@
 //! The program that checks endpoints.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use cluster::free_port;
 use connectivity::metrics::Metrics;
 use connectivity::source::{self, Settings};
 use kube_kit::serve::Readiness;
@@ -40,12 +41,17 @@ fn reachable(status: &Value) -> &str {
     status["conditions"][0]["status"].as_str().unwrap_or_default()
 }
 
+/// An address without a listener, which no other program takes meanwhile.
+fn unused() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port().expect("a port")).into()
+}
+
 #[test]
 fn outage_is_reported_in_status_and_events_until_it_ends() {
     let stage = Stage::start();
     stage.source();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-    let address = listener.local_addr().expect("an address");
+    let address = unused();
+    let listener = TcpListener::bind(address).expect("a listener");
     stage.check("a-to-target", POD, &address.to_string());
     stage.check("b-to-target", "another-pod", &address.to_string());
     let mark = stage.mark();
@@ -93,9 +99,7 @@ fn outage_is_reported_in_status_and_events_until_it_ends() {
 fn events_within_the_limits_are_all_published() {
     let stage = Stage::start();
     stage.source();
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a listener");
-    let address = closed.local_addr().expect("an address").to_string();
-    drop(closed);
+    let address = unused().to_string();
     // The limit is 30 in half a minute.
     for number in 0..30 {
         stage.check(&format!("a-to-target{number}"), POD, &address);

@@ -194,9 +194,7 @@ async fn requests_go_through_a_socks_proxy() {
 
 #[tokio::test]
 async fn error_names_the_proxy_without_its_password() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-    let port = listener.local_addr().expect("an address").port();
-    drop(listener);
+    let port = cluster::free_port().expect("a port without a listener");
     for (scheme, cause) in [("http", "Connection refused"), ("socks5", "SOCKS error")] {
         let error = ask(&format!("{scheme}://weft:secret@127.0.0.1:{port}")).await;
         let error = error.expect_err("no proxy");

@@ -1,15 +1,16 @@
 //! The daemon's metrics.
 
 use crate::node::Node;
+use cluster::free_port;
 use serde_json::json;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 /// A node whose daemon serves metrics at that port.
 pub(crate) fn measured() -> (Node, u16) {
     let mut node = Node::new();
-    let port = free_port();
+    let port = free_port().unwrap();
     node.start(&json!({"metricsPort": port}));
     (node, port)
 }
@@ -18,14 +19,6 @@ pub(crate) fn measured() -> (Node, u16) {
 pub(crate) fn arrived(node: &Node, port: u16, handler: &str, verb: &str) {
     let line = format!(r#"multus_server_requests_in_flight{{handler="{handler}",verb="{verb}"}} 1"#);
     node.wait(&line, || metrics(port).lines().any(|found| found == line));
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 fn metrics(port: u16) -> String {

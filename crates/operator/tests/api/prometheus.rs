@@ -2,11 +2,10 @@
 
 use std::{
     fs,
-    net::TcpListener,
     process::{Child, Command, Stdio},
 };
 
-use cluster::{Error, Home, Packages, Quiet, wait};
+use cluster::{Error, Home, Packages, Quiet, free_port, wait};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -79,9 +78,7 @@ impl Prometheus {
             }],
         });
         write("prometheus.json", &configuration.to_string());
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
+        let address = format!("127.0.0.1:{}", free_port().expect("a port"));
         let log = fs::File::create(dir.path().join("log")).expect("a file");
         // The process ends with the test, even after a kill.
         let child = Command::new("setpriv")

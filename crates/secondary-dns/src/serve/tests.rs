@@ -47,7 +47,7 @@ fn get(port: u16, path: &str) -> Option<(u16, String)> {
 fn ask(port: u16) -> Option<(u8, [u8; 4])> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(("127.0.0.1", port)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let query = b"\0\x01\0\0\0\x01\0\0\0\0\0\0\x01a\x02vm\0\0\x01\0\x01";
     socket.send(query).ok()?;
     let mut room = [0; 512];

@@ -3,27 +3,17 @@
 //! writes its files by hand.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use cluster::{Home, Quiet, coredns};
+use cluster::{Home, Quiet, coredns, free_port};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use kube_kit::shutdown::Shutdown;
 use stage::{Task, until};
 
 use crate::fixture::{Resolver, Stage};
-
-/// A port that is free over UDP and TCP now.
-fn free() -> u16 {
-    until("a free port", || {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).map(|_| port)
-    })
-}
 
 /// The deployed Corefile with another port and directory, without probes, and with shorter intervals.
 fn corefile(directory: &Path, port: u16) -> PathBuf {
@@ -75,7 +65,7 @@ impl CoreDns {
                 return None;
             }
         };
-        let port = free();
+        let port = free_port().expect("a port");
         let log = directory.join("coredns.log");
         let mut command = Command::new(program);
         command.arg("-conf").arg(corefile(directory, port));
@@ -184,7 +174,7 @@ fn overwrite(zones: &Path, serial: u32, records: &[&str]) {
 fn our_server_serves_the_zone_files_of_the_upstream_monitor() {
     // secondary-dns#68
     let directory = tempfile::tempdir().expect("a directory");
-    let port = free();
+    let port = free_port().expect("a port");
     let corefile = corefile(directory.path(), port);
     let zones = directory.path().join("zones");
     let _server = Task::start(async move |shutdown: Shutdown| {

@@ -635,8 +635,7 @@ fn bridge_marker_is_healthy_during_an_outage_of_the_api_server() {
     let kubeconfig = root.path().join("kubeconfig");
     // The port of the API server is closed.
     std::fs::write(&kubeconfig, self::kubeconfig("http://127.0.0.1:1", "")).expect("a file");
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = free.expect("a free port").port();
+    let port = cluster::free_port().expect("a free port");
     let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
         .args([
             "bridge-marker",
@@ -747,8 +746,7 @@ fn components_merge_the_files_of_kubeconfig() {
                    contexts: [{name: d, context: {cluster: c, user: u}}]}";
     std::fs::write(&first, context).expect("a file");
     std::fs::write(&second, kubeconfig("http://127.0.0.1:1", "")).expect("a file");
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = free.expect("a free port").port().to_string();
+    let port = cluster::free_port().expect("a free port").to_string();
     let missing = root.path().join("missing");
     let files = std::env::join_paths([&missing, &first, &second]).expect("a list");
     let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
@@ -986,10 +984,7 @@ fn secondary_dns_with_an_invalid_flag_exits_like_go() {
 fn secondary_dns_exits_at_once_at_sigterm() {
     // secondary-dns#60
     let root = tempfile::tempdir().expect("a directory");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("a port")
-        .port();
+    let port = cluster::free_port().expect("a free port");
     let corefile = root.path().join("Corefile");
     let zones = root.path().display();
     std::fs::write(

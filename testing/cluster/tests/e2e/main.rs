@@ -223,9 +223,8 @@ fn clusters_coexist_and_pods_communicate_inside_each() {
     };
     let (a, b) = (address("a").unwrap(), address("b").unwrap());
     assert_ne!(a, b);
-    let answer = kubectl
-        .run(["exec", "b", "--", "ping", "-c1", "-W5", &a])
-        .unwrap();
+    let ping = ["exec", "b", "--", "ping", "-c1", "-W5", &a];
+    let answer = wait::until("an answer to a ping", TIMEOUT, || kubectl.run(ping)).unwrap();
     assert!(answer.contains("1 packets received"), "{answer}");
 
     // A node can reach only devices and programs of the host.

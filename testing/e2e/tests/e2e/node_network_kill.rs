@@ -20,6 +20,11 @@ fn bridge(address: &str) -> Value {
     })
 }
 
+/// A script that succeeds if the bridge has this address.
+fn look_for(address: &str) -> String {
+    format!("ip -4 -brief address show br9 | grep -F ' {address}/'")
+}
+
 /// A change in progress.
 struct Change<'a> {
     network: &'a NodeNetwork<'a>,
@@ -27,16 +32,23 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Makes the handler start a change. The name server answers this number of its probes' queries.
-    fn begin(network: &'a NodeNetwork<'a>, address: &'a str, answers: i64) -> Self {
-        network.names.silence_after(answers);
+    /// Makes the handler start a change.
+    fn begin(network: &'a NodeNetwork<'a>, address: &'a str) -> Self {
         network.apply_policy(POLICY, &bridge(address));
         Self { network, address }
     }
 
+    /// Makes the handler start a change that it does not commit: the name server answers until the host has the change,
+    /// so the handler selects the probe, which then fails.
+    fn begin_uncommitted(network: &'a NodeNetwork<'a>, address: &'a str) -> Self {
+        let look = ["sh", "-euc", &look_for(address)];
+        let look = network.stage.cluster.node_command(NODE, look);
+        network.names.silence_once(look.expect("the node"));
+        Self::begin(network, address)
+    }
+
     fn is_made(&self) -> bool {
-        let shown = self.network.try_script(NODE, "ip -4 -brief address show br9");
-        shown.is_some_and(|shown| shown.contains(&format!("{}/", self.address)))
+        self.network.try_script(NODE, &look_for(self.address)).is_some()
     }
 
     fn wait_made(&self) {
@@ -84,7 +96,8 @@ fn change_completes_after_a_kill_at_any_point() {
     // Before the change: the handler still selects the probes, for at most ten seconds.
     let handler = network.handler(NODE);
     let asked = network.names.questions();
-    let change = Change::begin(&network, "198.51.100.1", 0);
+    network.names.silence();
+    let change = Change::begin(&network, "198.51.100.1");
     stage.wait("the choice of probes", || {
         (network.names.questions() > asked).then_some(())
     });
@@ -93,9 +106,9 @@ fn change_completes_after_a_kill_at_any_point() {
     network.enacted(NODE, POLICY, "Progressing");
     change.finished();
 
-    // Directly after the change: the single answer serves the selection of probes.
+    // Directly after the change.
     let before = rollbacks();
-    let change = Change::begin(&network, "198.51.100.2", 1);
+    let change = Change::begin_uncommitted(&network, "198.51.100.2");
     change.wait_made();
     network.kill_handler(NODE);
     change.finished();
@@ -103,7 +116,7 @@ fn change_completes_after_a_kill_at_any_point() {
 
     // While it only waits for the probes before the commit.
     let before = rollbacks();
-    let change = Change::begin(&network, "198.51.100.3", 1);
+    let change = Change::begin_uncommitted(&network, "198.51.100.3");
     change.wait_probed();
     network.kill_handler(NODE);
     change.finished();
@@ -111,7 +124,7 @@ fn change_completes_after_a_kill_at_any_point() {
 
     // At SIGTERM, the handler rolls the change back by itself, before a successor exists.
     let before = rollbacks();
-    let change = Change::begin(&network, "198.51.100.4", 1);
+    let change = Change::begin_uncommitted(&network, "198.51.100.4");
     change.wait_probed();
     network.stop_handler(NODE);
     assert!(rollbacks() > before, "{}", network.manager_log(NODE));
@@ -119,7 +132,7 @@ fn change_completes_after_a_kill_at_any_point() {
 
     // NetworkManager: its checkpoint ends with it, and a change that passes the probes is kept.
     let before = rollbacks();
-    let change = Change::begin(&network, "198.51.100.5", 1);
+    let change = Change::begin_uncommitted(&network, "198.51.100.5");
     change.wait_probed();
     network.crash_manager(NODE);
     change.finished();

@@ -64,7 +64,7 @@ fn policy_creates_a_bridge_node_by_node_and_pods_connect_on_it() {
     let asked = NODES.map(|node| refresh(&stage, node));
 
     // The first node is blocked until the second one waits for its turn.
-    network.names.silence_after(0);
+    network.names.silence();
     let history = History::start(&stage, "bridge");
     network.apply_policy("bridge", &bridge());
     stage.wait("one node to wait for the other", || {
