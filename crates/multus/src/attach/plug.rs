@@ -103,18 +103,23 @@ struct SandboxNetworks {
 }
 
 impl<R: Runner> Attacher<'_, R> {
+    /// Whether the networks of the sandbox are recorded in its scratch file. An unreadable file counts as no record.
+    pub(crate) fn has_record(&self) -> bool {
+        matches!(self.record(), Ok(ScratchRecord::Whole(..)))
+    }
+
     /// Attaches one network, which names its interface. `defaults` are the networks that every pod gets: they are
-    /// recorded for a sandbox without records, because otherwise the pod's DEL would not detach them. `None` when
-    /// they are needed and not given.
+    /// recorded for a sandbox without records, because otherwise the pod's DEL would not detach them. They may be an
+    /// error: it is returned only if they are needed, and never [with a record](Self::has_record).
     ///
     /// A network that is already attached is not attached again, so a caller that missed the answer may repeat the
     /// call.
     pub(crate) fn plug(
         &self,
         delegate: &Delegate,
-        defaults: Option<&[Delegate]>,
+        defaults: Result<Vec<Delegate>, Error>,
         netns: &mut impl PodNetns,
-    ) -> Result<Option<Plugged>, Error> {
+    ) -> Result<Plugged, Error> {
         let ifname = delegate.interface_name(SECONDARY, self.sandbox);
         self.validate(delegate)?;
         let exists = netns
@@ -125,7 +130,7 @@ impl<R: Runner> Attacher<'_, R> {
             Owner::Pod => return Err(of_the_pod(&ifname)),
             Owner::Network(index, old) => match self.cached_result(&old, &ifname, exists) {
                 Some(result) if is_same(delegate, &old) => {
-                    return Ok(Some(Plugged::Before(result)));
+                    return Ok(Plugged::Before(result));
                 }
                 Some(_) => return Err(other_network(&ifname, &old, &delegate.display_name)),
                 // Interrupted, or its interface is gone: detach the leftovers before the record goes.
@@ -133,13 +138,9 @@ impl<R: Runner> Attacher<'_, R> {
             },
         }
         check_free(delegate, &ifname, netns)?;
-        match self.recorded_networks(defaults, netns)? {
-            Some(recorded_networks) => {
-                let attached = self.plug_beside(recorded_networks, delegate, &ifname, netns)?;
-                Ok(Some(Plugged::Now(Box::new(attached))))
-            }
-            None => Ok(None),
-        }
+        let recorded_networks = self.recorded_networks(defaults, netns)?;
+        let attached = self.plug_beside(recorded_networks, delegate, &ifname, netns)?;
+        Ok(Plugged::Now(Box::new(attached)))
     }
 
     /// Detaches a network whose plugin returned after its call was given up, unless it is still recorded: then the next
@@ -260,20 +261,19 @@ impl<R: Runner> Attacher<'_, R> {
         (exists || !has_interface).then_some(result)
     }
 
-    /// The recorded networks of the sandbox. `None` when the pod's own network is not recorded and `defaults` are not
-    /// given.
+    /// The recorded networks of the sandbox. `defaults` come first when the pod's own network is not recorded.
     fn recorded_networks(
         &self,
-        defaults: Option<&[Delegate]>,
+        defaults: Result<Vec<Delegate>, Error>,
         netns: &mut impl PodNetns,
-    ) -> Result<Option<SandboxNetworks>, Error> {
+    ) -> Result<SandboxNetworks, Error> {
         let is_new = match self.record().map_err(unsynced)? {
             ScratchRecord::Whole(elements, delegates) => {
-                return Ok(Some(SandboxNetworks {
+                return Ok(SandboxNetworks {
                     elements,
                     delegates,
                     is_new: false,
-                }));
+                });
             }
             ScratchRecord::Missing => true,
             ScratchRecord::Corrupt => false,
@@ -292,21 +292,18 @@ impl<R: Runner> Attacher<'_, R> {
                     );
                     return Err(Error::new(code::UNKNOWN_CONTAINER, text));
                 }
-                let Some(defaults) = defaults else {
-                    return Ok(None);
-                };
-                recorded_networks.splice(..0, defaults.iter().cloned());
+                recorded_networks.splice(..0, defaults?);
             }
         }
         let elements = Elements::of(&recorded_networks).map_err(|error| unsaved(&error.into()))?;
         if !is_new && let Some(scratch) = self.scratch() {
             scratch.set_aside().map_err(unsynced)?;
         }
-        Ok(Some(SandboxNetworks {
+        Ok(SandboxNetworks {
             elements,
             delegates: recorded_networks,
             is_new,
-        }))
+        })
     }
 
     fn plug_beside(

@@ -94,32 +94,44 @@ impl<C: ClusterView + 'static> Daemon<C> {
         delegate: &Delegate,
         multus: &MultusConfig,
     ) -> Result<Plugged, Error> {
-        let attempt = async |defaults: Option<Vec<Delegate>>| {
-            let delegate = delegate.clone();
-            let work = move |attacher: &Attacher<'_, Plugins>| {
-                let mut netns = KernelNetns::new(&attacher.sandbox.netns);
-                let plugged = attacher.plug(&delegate, defaults.as_deref(), &mut netns);
-                if attacher.runner.is_given_up() && matches!(plugged, Ok(Some(Plugged::Now(_)))) {
-                    tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after its call was given up");
-                    attacher.undo_late_plug(&delegate);
-                    return Err(of_pod(attacher.sandbox, messages::GIVEN_UP));
-                }
-                plugged
-            };
-            self.on_sandbox(&self.workers, sandbox.clone(), multus.clone(), work)
-                .await?
+        let defaults = self.defaults_to_record(sandbox, multus).await;
+        let delegate = delegate.clone();
+        let work = move |attacher: &Attacher<'_, Plugins>| {
+            let mut netns = KernelNetns::new(&attacher.sandbox.netns);
+            let plugged = attacher.plug(&delegate, defaults, &mut netns);
+            if attacher.runner.is_given_up() && matches!(plugged, Ok(Plugged::Now(_))) {
+                tracing::warn!(sandbox = %attacher.sandbox, "a plugin returned after its call was given up");
+                attacher.undo_late_plug(&delegate);
+                return Err(of_pod(attacher.sandbox, messages::GIVEN_UP));
+            }
+            plugged
         };
-        if let Some(plugged) = attempt(None).await? {
-            return Ok(plugged);
+        self.on_sandbox(&self.workers, sandbox.clone(), multus.clone(), work)
+            .await?
+    }
+
+    /// The network that every pod gets, for a sandbox without a record. With a record it is not needed, and not looked
+    /// up.
+    async fn defaults_to_record(
+        &self,
+        sandbox: &Sandbox,
+        multus: &MultusConfig,
+    ) -> Result<Vec<Delegate>, Error> {
+        let has_record = Attacher {
+            runner: &self.invoker(multus),
+            config: multus,
+            sandbox,
+        }
+        .has_record();
+        if has_record {
+            return Err(of_pod(sandbox, "the pod's own network is unknown"));
         }
         let resolver = Resolver {
             cluster: &*self.cluster,
             config: multus,
         };
         let defaults = resolver.defaults(None).await;
-        let defaults = defaults.map_err(|error| of_pod(sandbox, &error.to_string()))?;
-        let plugged = attempt(Some(defaults)).await?;
-        plugged.ok_or_else(|| of_pod(sandbox, "the pod's own network is unknown"))
+        defaults.map_err(|error| of_pod(sandbox, &error.to_string()))
     }
 
     async fn unplug(

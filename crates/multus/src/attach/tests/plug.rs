@@ -3,6 +3,9 @@
 use super::*;
 use crate::attach::plug::{NetworkId, Plugged};
 
+/// The error of default networks that cannot be resolved.
+const NO_DEFAULTS: &str = "no default networks";
+
 /// The sandbox as a call about one of its interfaces sees it.
 fn on(bench: &Bench, ifname: &str) -> Sandbox {
     Sandbox {
@@ -11,24 +14,25 @@ fn on(bench: &Bench, ifname: &str) -> Sandbox {
     }
 }
 
-/// The outcome of a plug, in a pod whose own network may need an update.
+/// The outcome of a plug, with the networks that every pod gets.
 pub(super) fn outcome(
     bench: &mut Bench,
     delegate: &Delegate,
     defaults: Option<&[Delegate]>,
-) -> Result<Option<Plugged>, Error> {
+) -> Result<Plugged, Error> {
     let sandbox = on(bench, delegate.requests.interface.as_deref().unwrap());
     let attacher = Attacher {
         runner: &bench.fake,
         config: &bench.config,
         sandbox: &sandbox,
     };
+    let defaults = defaults.map(<[Delegate]>::to_vec);
+    let defaults = defaults.ok_or_else(|| Error::internal(NO_DEFAULTS));
     attacher.plug(delegate, defaults, &mut bench.netns)
 }
 
 pub(super) fn plug(bench: &mut Bench, delegate: &Delegate) -> Result<CniResult, Error> {
-    let plugged = outcome(bench, delegate, None)?;
-    Ok(plugged.expect("a pod whose network is known").result().clone())
+    Ok(outcome(bench, delegate, None)?.result().clone())
 }
 
 pub(super) fn unplug(bench: &mut Bench, ifname: &str, asked: &NetworkId) -> Result<(), Error> {
@@ -217,10 +221,10 @@ fn plug_records_cluster_network_too() {
     let mut bench = Bench::new();
     bench.netns.taken.insert("eth0");
     let hot = named("c", "hot0");
-    assert!(outcome(&mut bench, &hot, None).unwrap().is_none());
+    assert_eq!(outcome(&mut bench, &hot, None).unwrap_err().msg, NO_DEFAULTS);
     assert!(bench.fake.names().is_empty());
     let defaults = [single("a")];
-    outcome(&mut bench, &hot, Some(&defaults)).unwrap().unwrap();
+    outcome(&mut bench, &hot, Some(&defaults)).unwrap();
     assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
     let stored = bench.stored();
     bench.attacher().del(&stored).unwrap();
@@ -241,8 +245,8 @@ fn network_plugged_by_upstream_is_not_master() {
     fs::remove_file(bench.dir.path().join("multus/results/a-c1-eth0")).unwrap();
     bench.netns.taken = ["eth0", "hot0"].into();
     let hot = named("c", "hot1");
-    assert!(outcome(&mut bench, &hot, None).unwrap().is_none());
-    outcome(&mut bench, &hot, Some(&[single("a")])).unwrap().unwrap();
+    assert_eq!(outcome(&mut bench, &hot, None).unwrap_err().msg, NO_DEFAULTS);
+    outcome(&mut bench, &hot, Some(&[single("a")])).unwrap();
     assert_eq!(names(&bench.stored()), ["ns/a", "b", "ns/c"]);
     let stored = bench.stored();
     bench.attacher().del(&stored).unwrap();
@@ -361,7 +365,7 @@ fn repeated_plug_returns_cached_result() {
     let first = plug(&mut bench, &named("c", "hot0")).unwrap();
     bench.netns.taken.insert("hot0");
     let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
-    let Some(Plugged::Before(again)) = again else {
+    let Plugged::Before(again) = again else {
         panic!("{again:?}")
     };
     assert_eq!(again.ips, first.ips);
@@ -407,12 +411,12 @@ fn network_of_add_counts_as_attached() {
     later.requests.interface = Some("net2".into());
     for delegate in [&named("b", "net1"), &later] {
         let again = outcome(&mut bench, delegate, None).unwrap();
-        assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
+        assert!(matches!(again, Plugged::Before(_)), "{again:?}");
         // A caller that names no NAD, only its configuration.
         let mut upstream = delegate.clone();
         upstream.display_name = upstream.config.name();
         let again = outcome(&mut bench, &upstream, None).unwrap();
-        assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
+        assert!(matches!(again, Plugged::Before(_)), "{again:?}");
     }
     assert_eq!(bench.fake.names(), ["ADD a", "ADD b", "ADD c"]);
 }
@@ -424,7 +428,7 @@ fn interrupted_attachment_is_detached_first() {
     plug(&mut bench, &named("c", "hot0")).unwrap();
     // The pod has removed the interface, so its result is stale.
     let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
-    assert!(matches!(again, Some(Plugged::Now(_))), "{again:?}");
+    assert!(matches!(again, Plugged::Now(_)), "{again:?}");
     assert_eq!(bench.fake.names()[2..], ["DEL c", "ADD c"]);
     assert_eq!(names(&bench.stored()), ["ns/a", "ns/c"]);
     // Another network gets that interface only then.
@@ -453,7 +457,7 @@ fn network_without_interface_counts_as_attached() {
     bench.add(&[single("a")]).unwrap();
     plug(&mut bench, &named("c", "hot0")).unwrap();
     let again = outcome(&mut bench, &named("c", "hot0"), None).unwrap();
-    assert!(matches!(again, Some(Plugged::Before(_))), "{again:?}");
+    assert!(matches!(again, Plugged::Before(_)), "{again:?}");
     let error = plug(&mut bench, &named("d", "hot0")).unwrap_err();
     assert_eq!(
         error.to_string(),
