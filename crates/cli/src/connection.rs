@@ -1,9 +1,6 @@
 //! Access to a cluster, with errors that help to get it.
 
-use kube::{
-    Api, Client,
-    core::{DynamicObject, params::ListParams},
-};
+use kube::{Client, core::params::ListParams};
 use kube_kit::{
     apply::{self, Applier, Cause},
     connection,
@@ -128,12 +125,8 @@ impl Cluster {
         namespace: Option<&str>,
         parameters: &ListParams,
     ) -> Result<Vec<Value>, Error> {
-        let (client, resource) = (self.client().clone(), kind.api_resource());
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-            None => Api::all_with(client, &resource),
-        };
-        let list = api
+        let list = kind
+            .api(self.client(), namespace)
             .list(parameters)
             .await
             .map_err(|error| Error::of(kind.plural, &error))?;

@@ -1,8 +1,8 @@
 //! Reads and applies objects of any kind, for the controllers beside the main loop.
 
-use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
+use kube_kit::apply::apply_always;
 use kube_kit::object::Kind;
 use serde_json::Value;
 
@@ -13,12 +13,7 @@ const MANAGER: &str = "cluster-network-operator";
 
 /// Client for a kind. `namespace` is ignored for kinds without namespaces.
 pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
-    let resource = kind.api_resource();
-    if kind.namespaced {
-        Api::namespaced_with(client.clone(), namespace, &resource)
-    } else {
-        Api::all_with(client.clone(), &resource)
-    }
+    kind.api(client, Some(namespace))
 }
 
 /// Applies an object as the field manager of a part of the operator. Returns the stored object.
@@ -26,11 +21,7 @@ pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> 
 /// # Errors
 /// If the API server refuses the object or does not answer.
 pub async fn apply(client: &Client, kind: &Kind, part: &str, object: &Value) -> Result<Value, kube::Error> {
-    let params = PatchParams::apply(&format!("{MANAGER}/{part}")).force();
-    let name = text(object, "/metadata/name");
-    let api = api(client, kind, text(object, "/metadata/namespace"));
-    let applied = api.patch(name, &params, &Patch::Apply(object)).await?;
-    serde_json::to_value(applied).map_err(kube::Error::SerdeError)
+    apply_always(client, kind, &format!("{MANAGER}/{part}"), object).await
 }
 
 /// The texts of the list at a JSON pointer.

@@ -16,6 +16,7 @@ mod server_side;
 mod upkeep;
 
 pub use error::{Attempt, Cause, Error};
+pub use server_side::apply_always;
 pub use upkeep::{Pause, Upkeep};
 
 use crate::cache::{Cache, Lookup};

@@ -2,6 +2,8 @@
 
 use crate::path::{self, NotAName};
 use crate::watch::Name;
+use kube::core::DynamicObject;
+use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -194,8 +196,17 @@ impl Kind {
         )
     }
 
+    /// Access to objects of this kind, in one namespace or in all. `namespace` is ignored for cluster-scoped kinds.
+    pub fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        let resource = self.api_resource();
+        match namespace {
+            Some(namespace) if self.namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
+            _ => Api::all_with(client.clone(), &resource),
+        }
+    }
+
     /// URL path of its group and version.
-    fn api(&self) -> String {
+    fn root(&self) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         format!("{root}/{}", self.api_version())
     }
@@ -205,7 +216,7 @@ impl Kind {
     /// # Errors
     /// If namespace or name is not a valid path segment.
     pub fn path_of(&self, name: &Name) -> Result<String, NotAName> {
-        path::namespaced(&self.api(), self.plural, name)
+        path::namespaced(&self.root(), self.plural, name)
     }
 
     /// URL path of the collection; `namespace` is ignored for cluster-scoped kinds, and `None` means all namespaces.
@@ -214,7 +225,7 @@ impl Kind {
             Some(namespace) if self.namespaced => format!("/namespaces/{namespace}"),
             _ => String::new(),
         };
-        format!("{}{namespace}/{}", self.api(), self.plural)
+        format!("{}{namespace}/{}", self.root(), self.plural)
     }
 
     /// The object of this kind with this name. The namespace of a cluster-scoped object is dropped.

@@ -13,6 +13,8 @@ use tokio::time::Instant;
 /// Back-off of one key: 5 ms, doubled with each failure, up to about 16 minutes by default (operator.md §3).
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1000);
+/// Pause of a key whose controller is not ready.
+const UNREADY: Duration = Duration::from_millis(200);
 
 /// A queue of keys. Clones share it. One worker at a time processes a key: a key that is added meanwhile is requeued
 /// afterwards.
@@ -131,6 +133,19 @@ impl<Key: Ord + Clone> Queue<Key> {
         }
     }
 
+    /// [`Queue::next`], for a controller that needs the first lists of its watches. Until `is_ready`, it puts each key
+    /// back for a moment: a watch whose kind is not served is ready without a change that would add a key.
+    pub async fn next_when(&self, is_ready: impl Fn() -> bool) -> Key {
+        loop {
+            let key = self.next().await;
+            if is_ready() {
+                return key;
+            }
+            self.succeeded(&key);
+            self.add_after(key, UNREADY);
+        }
+    }
+
     /// Ends the work with success, and resets the back-off of this key.
     pub fn succeeded(&self, key: &Key) {
         let mut state = lock(&self.state);
@@ -225,6 +240,7 @@ impl<Key: Ord + Clone> State<Key> {
 mod tests {
     use super::*;
     use futures::FutureExt;
+    use std::cell::Cell;
 
     #[tokio::test(start_paused = true)]
     async fn key_added_several_times_is_processed_once() {
@@ -251,6 +267,24 @@ mod tests {
         let (next, ()) = tokio::join!(queue.next(), async { queue.succeeded(&key) });
         assert_eq!(next, "a");
         queue.succeeded(&next);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn key_is_put_back_until_controller_is_ready() {
+        let queue = Queue::new();
+        queue.add("a");
+        let looks = Cell::new(0);
+        let is_ready = || {
+            looks.set(looks.get() + 1);
+            looks.get() == 3
+        };
+        let before = Instant::now();
+        assert_eq!(queue.next_when(is_ready).await, "a");
+        assert_eq!(looks.get(), 3);
+        assert!(before.elapsed() >= 2 * UNREADY);
+        // The key is in work: another worker waits for it.
+        queue.add("a");
+        assert!(queue.next().now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::names::{MANAGED_BY_LABEL, NETWORK_ADDONS_KIND};
 use kube::{
-    Api, Client,
+    Client,
     core::{DynamicObject, params::ListParams},
 };
 use kube_kit::{
@@ -119,7 +119,7 @@ impl Asker<'_> {
     }
 
     async fn is_served(&self, kind: Kind, question: &'static str) -> Result<bool, Error> {
-        let all = api(self.client, kind, None);
+        let all = kind.api(self.client, None);
         let one = ListParams::default().limit(1);
         let request = async || match all.list(&one).await {
             Ok(_) => Ok(true),
@@ -138,7 +138,7 @@ impl Asker<'_> {
         name: &str,
         question: &'static str,
     ) -> Result<Option<DynamicObject>, Error> {
-        let all = api(self.client, kind, namespace);
+        let all = kind.api(self.client, namespace);
         match self.ask(question, async || all.get_opt(name).await).await {
             Err(error) if error.is_refusal() => {
                 tracing::warn!(name, %error, "treating the object as absent");
@@ -199,7 +199,7 @@ fn image_of(pod: &Value) -> Option<String> {
 pub async fn openshift_network(client: &Client) -> Result<Option<OpenShiftNetwork>, kube::Error> {
     // RBAC allows to list this kind, and not to get it.
     let cluster = ListParams::default().fields("metadata.name=cluster");
-    let list = match api(client, object::OPENSHIFT_NETWORK, None).list(&cluster).await {
+    let list = match object::OPENSHIFT_NETWORK.api(client, None).list(&cluster).await {
         Ok(list) => list,
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
         Err(error) => return Err(error),
@@ -226,7 +226,8 @@ pub fn node_state_definition(definition: &Value) -> NodeStateDefinition {
 
 /// All `NMState` objects; `None` if the API is not served.
 pub async fn node_states(client: &Client) -> Result<Option<Vec<Object>>, kube::Error> {
-    match api(client, object::NMSTATE, None)
+    match object::NMSTATE
+        .api(client, None)
         .list(&ListParams::default())
         .await
     {
@@ -264,14 +265,6 @@ fn read_network(network: &Value) -> OpenShiftNetwork {
         .and_then(Value::as_bool);
     OpenShiftNetwork {
         multus_disabled: disabled.unwrap_or(false),
-    }
-}
-
-fn api(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
-    let resource = kind.api_resource();
-    match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
     }
 }
 

@@ -18,7 +18,6 @@ use crate::objects;
 use crate::report::{Failure, Level, Reports};
 
 const LONGEST: Duration = Duration::from_mins(5);
-const BEGINNING: Duration = Duration::from_millis(200);
 
 /// Synchronises the addresses until the shutdown. A cluster without an `Infrastructure` is not changed.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
@@ -30,12 +29,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = queue.next() => {}
-        }
-        if !has_begun(&store) {
-            queue.succeeded(&());
-            queue.add_after((), BEGINNING);
-            continue;
+            () = queue.next_when(|| has_begun(&store)) => {}
         }
         let failure = synchronise(&client, &store).await.err();
         reports.set(Level::InfrastructureConfig, failure.as_ref());

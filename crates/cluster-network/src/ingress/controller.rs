@@ -20,7 +20,6 @@ const DEFAULT: (&str, &str) = ("openshift-ingress-operator", "default");
 /// The namespace that represents the host's network in network policies.
 const HOST_NETWORK: &str = "openshift-host-network";
 const LONGEST: Duration = Duration::from_mins(3);
-const BEGINNING: Duration = Duration::from_millis(200);
 
 /// Maintains the labels until the shutdown. A cluster without ingress controllers is not changed.
 pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
@@ -37,12 +36,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = queue.next() => {}
-        }
-        if !has_begun(&strategies) || !has_begun(&labels) {
-            queue.succeeded(&());
-            queue.add_after((), BEGINNING);
-            continue;
+            () = queue.next_when(|| has_begun(&strategies) && has_begun(&labels)) => {}
         }
         let known = labels.get(&Name::new("", HOST_NETWORK));
         let strategy = strategies.get(&Name::new(namespace, name));

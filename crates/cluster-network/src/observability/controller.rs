@@ -24,7 +24,6 @@ use crate::report::Reports;
 use crate::{observe, render};
 
 const LONGEST: Duration = Duration::from_mins(5);
-const BEGINNING: Duration = Duration::from_millis(200);
 
 /// Runs until the shutdown. `version` selects the feature gates.
 ///
@@ -46,11 +45,7 @@ pub async fn run(client: Client, version: &str, reports: &Reports, shutdown: &Sh
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = queue.next() => {}
-        }
-        if !sources.have_begun() {
-            again(&queue, BEGINNING);
-            continue;
+            () = queue.next_when(|| sources.have_begun()) => {}
         }
         let inputs = sources.inputs();
         if let Some(rest) = installer.rest(inputs.as_ref()) {

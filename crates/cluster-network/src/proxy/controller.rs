@@ -36,7 +36,6 @@ const PART: &str = "proxyconfig";
 const HOSTED_NETWORK: &str = "127.0.0.1:8090";
 const INVALID: &str = "InvalidProxyConfig";
 const LONGEST: Duration = Duration::from_mins(5);
-const BEGINNING: Duration = Duration::from_millis(200);
 
 /// The observed proxy.
 #[derive(Clone, Debug, Default)]
@@ -121,12 +120,7 @@ pub async fn run(
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = queue.next() => {}
-        }
-        if !controller.has_begun() {
-            queue.succeeded(&());
-            queue.add_after((), BEGINNING);
-            continue;
+            () = queue.next_when(|| controller.has_begun()) => {}
         }
         let reconciled = tokio::select! {
             () = shutdown.wait() => return,

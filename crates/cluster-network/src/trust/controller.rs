@@ -30,7 +30,6 @@ const FAILURES: usize = 5;
 const LONGEST: Duration = Duration::from_mins(5);
 /// Status codes that concern all objects, or that a retry overcomes: no authentication, a timeout, a conflict, load.
 const OF_ALL: [u16; 4] = [401, 408, 409, 429];
-const BEGINNING: Duration = Duration::from_millis(200);
 
 /// The bundle in a `ConfigMap`.
 pub(crate) fn bundle(object: &Value) -> Option<String> {
@@ -81,12 +80,7 @@ pub async fn run(client: Client, reports: &Reports, shutdown: &Shutdown) {
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = queue.next() => {}
-        }
-        if !has_begun(&injector.wanting) || !has_begun(&injector.bundle) {
-            queue.succeeded(&());
-            queue.add_after((), BEGINNING);
-            continue;
+            () = queue.next_when(|| has_begun(&injector.wanting) && has_begun(&injector.bundle)) => {}
         }
         let injected = injector.inject().await;
         reports.set(Level::InjectorConfig, injected.as_ref().err());

@@ -6,11 +6,12 @@ use std::time::Duration;
 use api::cluster_network::SINGLETON;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::core::DynamicObject;
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
+use kube_kit::apply::apply_always;
 use kube_kit::client::message;
 use kube_kit::conditions::whole_seconds;
+use kube_kit::document;
 use kube_kit::object::{
     CLUSTER_NETWORK, CLUSTER_VERSION, CONNECTIVITY_CHECK, CUSTOM_RESOURCE_DEFINITION, ENDPOINT_SLICE, Kind,
     OPENSHIFT_INFRASTRUCTURE, OPENSHIFT_NETWORK, POD, SERVICE,
@@ -34,7 +35,7 @@ const DEFINITION: &str = "podnetworkconnectivitychecks.controlplane.operator.ope
 /// Label of an `EndpointSlice` with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// Interval between tests whether all watches have listed their objects.
+/// Interval between tests whether the checks are listed.
 const SYNC_TEST: Duration = Duration::from_millis(200);
 /// Interval between lists of checks while their kind is not served, and between reads of a missing node.
 const ABSENT: Duration = Duration::from_secs(5);
@@ -62,7 +63,7 @@ pub async fn run(client: Client, queue: Queue<()>, shutdown: &Shutdown) {
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = controller.queue.next() => {}
+            () = controller.queue.next_when(|| controller.has_begun()) => {}
         }
         match controller.reconcile().await {
             Ok(()) => controller.queue.succeeded(&()),
@@ -123,6 +124,11 @@ fn backed(watches: &mut Waking<()>, namespace: &str, name: &str) -> Watched {
 
 fn only<T: Clone>(store: &Store<Name, T>) -> Option<T> {
     store.values().into_iter().next()
+}
+
+/// Resource version of an object, which may be empty.
+fn version(object: &Value) -> &str {
+    document::text(object, "/metadata/resourceVersion")
 }
 
 impl Watched {
@@ -188,10 +194,6 @@ impl Controller {
     }
 
     async fn reconcile(&mut self) -> Result<(), Error> {
-        if !self.has_begun() {
-            self.queue.add_after((), SYNC_TEST);
-            return Ok(());
-        }
         let settings = only(&self.settings).unwrap_or_default();
         if !settings.managed || only(&self.upgrading).unwrap_or_default() {
             return Ok(());
@@ -318,50 +320,21 @@ impl Controller {
         done
     }
 
-    fn api(&self, kind: &Kind) -> Api<DynamicObject> {
-        let resource = kind.api_resource();
-        if kind.namespaced {
-            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
-        } else {
-            Api::all_with(self.client.clone(), &resource)
-        }
-    }
-
-    /// Applies an object, and returns the stored object.
-    async fn patch(
-        &self,
-        kind: &Kind,
-        name: &str,
-        manager: &str,
-        object: &Value,
-    ) -> Result<DynamicObject, kube::Error> {
-        let params = PatchParams::apply(manager).force();
-        let patch = Patch::Apply(object);
-        self.api(kind).patch(name, &params, &patch).await
-    }
-
     async fn apply(&self, check: &Generated) -> Result<(), Error> {
-        let applied = self
-            .patch(&CONNECTIVITY_CHECK, &check.name, MANAGER, &check.object())
-            .await;
+        let applied = apply_always(&self.client, &CONNECTIVITY_CHECK, MANAGER, &check.object()).await;
         let applied = applied.map_err(|error| Error::Apply {
             name: check.name.clone(),
             error: message(&error),
         })?;
-        let version = applied.metadata.resource_version.clone().unwrap_or_default();
-        let known = facts::existing(&serde_json::to_value(&applied).unwrap_or_default());
-        self.checks
-            .put(Name::new(NAMESPACE, &check.name), &version, known);
+        let key = Name::new(NAMESPACE, &check.name);
+        self.checks.put(key, version(&applied), facts::existing(&applied));
         tracing::info!(check = check.name, endpoint = check.endpoint, "check applied");
         Ok(())
     }
 
     async fn delete(&self, name: String) -> Result<(), Error> {
-        match self
-            .api(&CONNECTIVITY_CHECK)
-            .delete(&name, &DeleteParams::background())
-            .await
-        {
+        let checks = CONNECTIVITY_CHECK.api(&self.client, Some(NAMESPACE));
+        match checks.delete(&name, &DeleteParams::background()).await {
             Ok(_) => {
                 tracing::info!(check = name, "check deleted");
                 Ok(())
@@ -399,14 +372,10 @@ impl Controller {
                 "type": AVAILABLE, "status": status, "reason": reason, "message": text, "lastTransitionTime": since,
             }] },
         });
-        let written = self
-            .patch(&CLUSTER_NETWORK, SINGLETON, CONDITION_MANAGER, &object)
-            .await;
+        let written = apply_always(&self.client, &CLUSTER_NETWORK, CONDITION_MANAGER, &object).await;
         let written = written.map_err(|error| Error::Condition(message(&error)))?;
-        let version = written.metadata.resource_version.clone().unwrap_or_default();
-        let object = serde_json::to_value(&written).unwrap_or_default();
         self.condition
-            .put(key, &version, facts::condition(&object, AVAILABLE));
+            .put(key, version(&written), facts::condition(&written, AVAILABLE));
         Ok(())
     }
 }

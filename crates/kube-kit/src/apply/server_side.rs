@@ -6,9 +6,11 @@
 
 use super::{Applied, Applier, Attempt, Cause, Error, fingerprint, requests};
 use crate::cache::Lookup;
+use crate::document::text;
 use crate::lock;
 use crate::merge::cover;
 use crate::object::{Kind, ObjectId};
+use kube::Client;
 use kube::core::params::{Patch, PatchParams};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -29,6 +31,24 @@ struct Entry {
     /// Paths at which the answer differed from the rendering: the server or a webhook changed them, and would do so
     /// again.
     uncovered: Vec<String>,
+}
+
+/// Sends an object as the field manager `manager`, who takes over fields of other managers, and returns the stored
+/// object. For controllers with watches of their own: it compares with no live object, and sends always.
+///
+/// # Errors
+/// If the API server refuses the object or does not answer.
+pub async fn apply_always(
+    client: &Client,
+    kind: &Kind,
+    manager: &str,
+    object: &Value,
+) -> Result<Value, kube::Error> {
+    let parameters = PatchParams::apply(manager).force();
+    let api = kind.api(client, Some(text(object, "/metadata/namespace")));
+    let name = text(object, "/metadata/name");
+    let stored = api.patch(name, &parameters, &Patch::Apply(object)).await?;
+    serde_json::to_value(stored).map_err(kube::Error::SerdeError)
 }
 
 impl Applier {
