@@ -39,6 +39,12 @@ impl Version {
     /// The newest version.
     pub const LATEST: Self = Self::V1_1_0;
 
+    /// This version and all later ones.
+    pub fn and_later(self) -> &'static [Self] {
+        let earlier = Self::ALL.iter().filter(|version| **version < self).count();
+        &Self::ALL[earlier..]
+    }
+
     /// The version's text.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -108,6 +114,8 @@ mod tests {
             assert_eq!(version.to_string().parse(), Ok(version));
         }
         assert!(Version::ALL.is_sorted());
+        assert_eq!(Version::V0_1_0.and_later(), Version::ALL);
+        assert_eq!(Version::V1_0_0.and_later(), [Version::V1_0_0, Version::LATEST]);
         assert_eq!("".parse(), Ok(Version::V0_1_0));
         assert!("9.9.9".parse::<Version>().is_err());
     }

@@ -32,14 +32,6 @@ use crate::{
 /// Maximum length of a link name.
 const NAME_LENGTH: usize = 15;
 
-const VERSIONS: [Version; 5] = [
-    Version::V0_3_0,
-    Version::V0_3_1,
-    Version::V0_4_0,
-    Version::V1_0_0,
-    Version::V1_1_0,
-];
-
 /// The keys of a config.
 pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
@@ -75,7 +67,7 @@ impl Plugin for Bandwidth {
     }
 
     fn versions(&self) -> &'static [Version] {
-        &VERSIONS
+        Version::V0_3_0.and_later()
     }
 
     fn add(&self, call: &Call) -> Result<CniResult, Error> {

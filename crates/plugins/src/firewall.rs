@@ -41,8 +41,6 @@ use crate::{
     ruleset::{Ruleset, unless_unsupported},
 };
 
-const VERSIONS: [Version; 3] = [Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
-
 /// The keys of a config.
 pub(crate) fn keys() -> &'static [&'static str] {
     config::keys()
@@ -78,7 +76,7 @@ impl Plugin for Firewall {
     }
 
     fn versions(&self) -> &'static [Version] {
-        &VERSIONS
+        Version::V0_4_0.and_later()
     }
 
     fn add(&self, call: &Call) -> Result<CniResult, Error> {

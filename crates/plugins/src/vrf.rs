@@ -77,10 +77,7 @@ impl Plugin for Vrf {
 
     fn versions(&self) -> &'static [Version] {
         // Results have interfaces since 0.3.0. Upstream's plugin supports the versions after it.
-        let first = Version::ALL
-            .iter()
-            .position(|version| *version == Version::V0_3_1);
-        &Version::ALL[first.unwrap_or_default()..]
+        Version::V0_3_1.and_later()
     }
 
     fn add(&self, call: &Call) -> Result<CniResult, Error> {
