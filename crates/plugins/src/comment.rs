@@ -54,6 +54,30 @@ pub(crate) fn is_stale(network: &str, valid: &BTreeSet<AttachmentId>) -> impl Fn
     move |comment| comment.starts_with(&of_network) && !valid.iter().any(|hash| comment.starts_with(hash))
 }
 
+/// Whether a set has this element, with a comment that starts with this hash of an attachment.
+pub(crate) fn has_element(
+    socket: &mut Socket,
+    hash: &str,
+    table: Table,
+    set: &str,
+    key: &Key,
+) -> linux::Result<bool> {
+    let element = socket.element(table, set, key)?;
+    Ok(element.is_some_and(|element| element.comment.starts_with(hash)))
+}
+
+/// The keys of the elements whose comment satisfies `which`.
+pub(crate) fn keys(
+    socket: &mut Socket,
+    table: Table,
+    set: &str,
+    which: impl Fn(&str) -> bool,
+) -> linux::Result<Vec<Key>> {
+    let elements = socket.elements(table, set)?.into_iter();
+    let found = elements.filter(|element| which(&element.comment));
+    Ok(found.map(|element| element.key).collect())
+}
+
 /// Deletes the elements that `find` returns, each with its table and set, and commits its other changes. Repeats
 /// until one message is enough.
 pub(crate) fn collect(

@@ -195,8 +195,7 @@ pub(super) fn remove(
         let mut changes = Transaction::new();
         for address in addresses {
             let (set, key) = (set_of(address), key_of(address));
-            let element = socket.element(TABLE, set, &key)?;
-            if element.is_some_and(|element| element.comment.starts_with(&hash)) {
+            if comment::has_element(socket, &hash, TABLE, set, &key)? {
                 changes.delete_element(TABLE, set, &key);
             }
         }
@@ -210,10 +209,8 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
     socket.update(|socket| {
         let mut changes = Transaction::new();
         for set in ADDRESSES {
-            for element in socket.elements(TABLE, set)? {
-                if element.comment.starts_with(&hash) {
-                    changes.delete_element(TABLE, set, &element.key);
-                }
+            for key in comment::keys(socket, TABLE, set, |comment| comment.starts_with(&hash))? {
+                changes.delete_element(TABLE, set, &key);
             }
         }
         Ok(changes)
@@ -283,8 +280,7 @@ pub(super) fn missing(
     let hash = attachment.hash();
     for address in addresses {
         let version = Version::of(&IpNet::from(*address));
-        let element = socket.element(TABLE, set_of(address), &key_of(address))?;
-        let mut ours = element.is_some_and(|element| element.comment.starts_with(&hash));
+        let mut ours = comment::has_element(socket, &hash, TABLE, set_of(address), &key_of(address))?;
         for rule in admitting(config, version) {
             ours = ours && rule.is_in(&socket.rules(rule.table, &rule.chain)?);
         }
@@ -354,13 +350,8 @@ pub(super) fn collect(
     comment::collect(socket, |socket, _| {
         let mut stale = Vec::new();
         for set in ADDRESSES {
-            let mut elements = socket.elements(TABLE, set)?;
-            elements.retain(|element| is_stale(&element.comment));
-            stale.extend(
-                elements
-                    .into_iter()
-                    .map(|element| (TABLE, set.to_owned(), element.key)),
-            );
+            let keys = comment::keys(socket, TABLE, set, &is_stale)?;
+            stale.extend(keys.into_iter().map(|key| (TABLE, set.to_owned(), key)));
         }
         Ok(stale)
     })

@@ -136,8 +136,7 @@ pub(super) fn remove(
             }
             seen.push(address);
             let place = AddressRule::of(attachment.network, address);
-            let element = socket.element(TABLE, &place.set, &place.key)?;
-            if element.is_some_and(|element| element.comment.starts_with(&hash)) {
+            if comment::has_element(socket, &hash, TABLE, &place.set, &place.key)? {
                 changes.delete_element(TABLE, &place.set, &place.key);
             }
         }
@@ -157,10 +156,8 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
             if !set.starts_with(&prefix) {
                 continue;
             }
-            for element in socket.elements(TABLE, &set)? {
-                if element.comment.starts_with(&hash) {
-                    changes.delete_element(TABLE, &set, &element.key);
-                }
+            for key in comment::keys(socket, TABLE, &set, |comment| comment.starts_with(&hash))? {
+                changes.delete_element(TABLE, &set, &key);
             }
         }
         Ok(changes)
@@ -184,9 +181,7 @@ pub(super) fn missing(
         let place = AddressRule::of(attachment.network, address);
         let rule = place.rule();
         let ours = checks.iter().any(|other| other.expressions == rule)
-            && socket
-                .element(TABLE, &place.set, &place.key)?
-                .is_some_and(|element| element.comment.starts_with(&hash));
+            && comment::has_element(socket, &hash, TABLE, &place.set, &place.key)?;
         if !ours && !checks.iter().any(|rule| rule.comment.starts_with(&hash)) {
             return Ok(Some(*address));
         }
@@ -207,13 +202,8 @@ pub(super) fn collect(
         delete_rules(&checks, |rule| is_stale(&rule.comment), changes);
         let mut stale = Vec::new();
         for set in socket.sets(TABLE)?.iter().filter(|set| set.starts_with(&prefix)) {
-            let mut elements = socket.elements(TABLE, set)?;
-            elements.retain(|element| is_stale(&element.comment));
-            stale.extend(
-                elements
-                    .into_iter()
-                    .map(|element| (TABLE, set.clone(), element.key)),
-            );
+            let keys = comment::keys(socket, TABLE, set, &is_stale)?;
+            stale.extend(keys.into_iter().map(|key| (TABLE, set.clone(), key)));
         }
         Ok(stale)
     })

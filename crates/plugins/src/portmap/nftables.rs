@@ -4,7 +4,7 @@ mod rules;
 
 use std::collections::BTreeSet;
 
-use linux::nft::{Element, Expression, Family, Rule, SetSpec, Socket, Table, Transaction};
+use linux::nft::{Expression, Family, Key, Rule, SetSpec, Socket, Table, Transaction};
 
 use self::rules::{RequiredElement, RequiredRule, hook, required_elements, required_rules};
 use super::{
@@ -131,8 +131,7 @@ pub(super) fn remove(
                 if seen.iter().any(is_known) {
                     continue;
                 }
-                let element = socket.element(table(family), &place.set, &place.key)?;
-                if element.is_some_and(|element| element.comment.starts_with(&hash)) {
+                if comment::has_element(socket, &hash, table(family), &place.set, &place.key)? {
                     changes.delete_element(table(family), &place.set, &place.key);
                 }
                 seen.push((family, place));
@@ -156,23 +155,25 @@ pub(super) fn search_and_remove(socket: &mut Socket, attachment: Attachment<'_>)
                     }
                 }
             }
-            for (set, element) in elements(socket, table)? {
-                if element.comment.starts_with(&hash) {
-                    changes.delete_element(table, &set, &element.key);
-                }
+            for (set, key) in keys(socket, table, |comment| comment.starts_with(&hash))? {
+                changes.delete_element(table, &set, &key);
             }
         }
         Ok(changes)
     })
 }
 
-/// All elements of our sets, each with its set.
-fn elements(socket: &mut Socket, table: Table) -> linux::Result<Vec<(String, Element)>> {
+/// The keys of the elements of our sets whose comment satisfies `which`, each with its set.
+fn keys(
+    socket: &mut Socket,
+    table: Table,
+    which: impl Fn(&str) -> bool,
+) -> linux::Result<Vec<(String, Key)>> {
     let mut found = Vec::new();
     for set in socket.sets(table)? {
         if is_ours(&set) {
-            let elements = socket.elements(table, &set)?;
-            found.extend(elements.into_iter().map(|element| (set.clone(), element)));
+            let keys = comment::keys(socket, table, &set, &which)?;
+            found.extend(keys.into_iter().map(|key| (set.clone(), key)));
         }
     }
     Ok(found)
@@ -260,13 +261,8 @@ pub(super) fn collect(
     comment::collect(socket, |socket, _| {
         let mut stale = Vec::new();
         for table in FAMILIES.map(table) {
-            let mut elements = elements(socket, table)?;
-            elements.retain(|(_, element)| is_stale(&element.comment));
-            stale.extend(
-                elements
-                    .into_iter()
-                    .map(|(set, element)| (table, set, element.key)),
-            );
+            let keys = keys(socket, table, &is_stale)?;
+            stale.extend(keys.into_iter().map(|(set, key)| (table, set, key)));
         }
         Ok(stale)
     })
