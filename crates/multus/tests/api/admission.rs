@@ -123,6 +123,9 @@ fn definitions_are_validated_at_admission() {
         refused.contains("spec.config: failed to unmarshal Spec.Config: "),
         "{refused}"
     );
+    // multus#104
+    let refused = define("again", r#"{"type":"multus-shim"}"#).refused();
+    assert!(refused.contains("\"multus-shim\" is multus itself"), "{refused}");
     let typo = define(
         "typo",
         r#"{"cniVersion":"1.0.0","name":"n","type":"bridge","bridg":"br1"}"#,
