@@ -49,7 +49,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 use tokio::time::{Instant, sleep};
 
 /// How long a call waits for the default network, and its poll interval.
@@ -59,12 +59,16 @@ const READINESS_PAUSE: Duration = Duration::from_millis(250);
 /// The slot owner of work that is for no pod. Not the name of a namespace.
 const NODE_WORK: &str = "";
 
+/// The caller of a request: closed when nobody waits for the answer any more.
+pub(crate) type Caller = watch::Sender<()>;
+
 /// The daemon, without its socket.
 pub(crate) struct Daemon<C> {
     config: Arc<DaemonConfig>,
     cluster: Arc<C>,
     locks: SandboxLocks,
-    /// Shared by ADDs, exclusive for GC: an attachment in progress is on no list yet.
+    /// Shared by ADDs whose plugins run, exclusive for GC of the cluster network: such an attachment is on no list yet.
+    /// It is taken last, after the sandbox's lock and the slot. Its holder waits for no lock and no slot.
     gate: RwLock<()>,
     /// Sandboxes that were attached since the start. `None` once the older ones were compared with the runtime's.
     since_start: Mutex<Option<BTreeSet<String>>>,
@@ -107,13 +111,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Handles one call. The answer to ADD is the master's result as JSON, CNI version 1.1.0. `is_gone` returns
-    /// whether the caller closed the connection.
-    pub(crate) async fn handle(
-        &self,
-        request: Request,
-        is_gone: impl Fn() -> bool,
-    ) -> Result<Option<String>, Error> {
+    /// Handles one call. The answer to ADD is the master's result as JSON, CNI version 1.1.0.
+    pub(crate) async fn handle(&self, request: Request, caller: &Caller) -> Result<Option<String>, Error> {
         match request {
             Request::Pod {
                 verb,
@@ -121,7 +120,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 config,
             } => {
                 let about = (verb, sandbox.clone());
-                self.exclusively(&about, self.pod_call(verb, sandbox, &config, is_gone))
+                self.exclusively(&about, self.pod_call(verb, sandbox, &config, caller))
                     .await
             }
             Request::Network {
@@ -146,16 +145,16 @@ impl<C: ClusterView + 'static> Daemon<C> {
         verb: PodVerb,
         sandbox: Sandbox,
         config: &[u8],
-        is_gone: impl Fn() -> bool,
+        caller: &Caller,
     ) -> Result<Option<String>, Error> {
         match verb {
             PodVerb::Add => {
-                let added = self.add(sandbox.clone(), config, &is_gone).await;
+                let added = self.add(sandbox.clone(), config, caller).await;
                 if added.is_err() && self.is_refused() {
                     self.undo_refused(&sandbox, config).await;
                 }
                 let result = added?;
-                if is_gone() {
+                if caller.is_closed() {
                     self.undo(&sandbox, config).await?;
                 }
                 Ok(Some(result))
@@ -200,11 +199,6 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<Option<String>, Error> {
         let about = sandbox.to_string();
         tracing::info!("{verb} starting CNI request {about}");
-        // Before the sandbox's lock: GC takes both in the same order.
-        let _gate = match verb {
-            PodVerb::Add => Some(self.gate.read().await),
-            PodVerb::Del | PodVerb::Check => None,
-        };
         let _lock = self.locks.lock(&sandbox.container_id).await;
         if *verb == PodVerb::Add
             && let Some(since_start) = &mut *kube_kit::lock(&self.since_start)
@@ -285,22 +279,26 @@ impl<C: ClusterView + 'static> Daemon<C> {
         match verb {
             NodeVerb::Status => {
                 self.wait_ready(&config, None).await?;
-                self.cluster_network(config, |network, chain| chain.status(network))
-                    .await
+                let Some(network) = self.cluster_network(&config).await? else {
+                    return Ok(());
+                };
+                let invoker = self.invoker(&config);
+                let work = move || {
+                    on_chain(&network, &invoker, &config.cni_dir, |network, chain| {
+                        chain.status(network)
+                    })
+                };
+                self.workers.run(NODE_WORK, work).await.map_err(failed)?
             }
             NodeVerb::Gc => self.gc(config, request).await,
         }
     }
 
-    /// Calls the plugins of the network that every pod gets, if there is one.
-    async fn cluster_network(
-        &self,
-        config: MultusConfig,
-        work: impl FnOnce(&NetworkList, &Chain<'_, Plugins>) -> Result<(), Error> + Send + 'static,
-    ) -> Result<(), Error> {
+    /// The network that every pod gets, if there is one.
+    async fn cluster_network(&self, config: &MultusConfig) -> Result<Option<Delegate>, Error> {
         let resolver = Resolver {
             cluster: &*self.cluster,
-            config: &config,
+            config,
         };
         let defaults = resolver.defaults(None).await;
         let defaults = defaults.map_err(|error| {
@@ -308,20 +306,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 "Multus: failed to get clusterNetwork/defaultNetworks: {error}"
             ))
         })?;
-        let Some(master) = defaults.into_iter().next() else {
-            return Ok(());
-        };
-        let invoker = self.invoker(&config);
-        let run = move || {
-            let network = master.config.network().map_err(internal)?;
-            let cache = Cache::new(&config.cni_dir);
-            let chain = Chain {
-                runner: &invoker,
-                cache: &cache,
-            };
-            work(&network, &chain)
-        };
-        self.workers.run(NODE_WORK, run).await.map_err(failed)?
+        Ok(defaults.into_iter().next())
     }
 
     async fn wait_ready(&self, config: &MultusConfig, sandbox: Option<&Sandbox>) -> Result<(), Error> {
@@ -371,6 +356,22 @@ impl<C: ClusterView + 'static> Daemon<C> {
     fn warn(&self, sandbox: &Sandbox, reason: &'static str, text: String) {
         self.cluster.event(&sandbox.pod, Kind::Warning, reason, text);
     }
+}
+
+/// Calls the plugins of a network, for no sandbox.
+fn on_chain(
+    network: &Delegate,
+    runner: &Plugins,
+    cni_dir: &Path,
+    work: impl FnOnce(&NetworkList, &Chain<'_, Plugins>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let network = network.config.network().map_err(internal)?;
+    let cache = Cache::new(cni_dir);
+    let chain = Chain {
+        runner,
+        cache: &cache,
+    };
+    work(&network, &chain)
 }
 
 /// A file's path and its error, in one line.

@@ -9,7 +9,7 @@
 pub(crate) mod socket;
 
 use crate::cluster::ClusterView;
-use crate::daemon::Daemon;
+use crate::daemon::{Caller, Daemon};
 use crate::metrics::Metrics;
 use crate::request::{self, Request};
 use axum::Router;
@@ -135,8 +135,9 @@ async fn answer<C: ClusterView + 'static>(
     // A separate task: if the shim is killed, the connection closes and this future is dropped, but the call must
     // finish before it can be rolled back.
     let (answer, answered) = oneshot::channel();
+    let (caller, _waits): (Caller, _) = watch::channel(());
     tokio::spawn(async move {
-        let handled = contained(Box::pin(daemon.handle(request, || answer.is_closed()))).await;
+        let handled = contained(Box::pin(daemon.handle(request, &caller))).await;
         let outcome = handled.unwrap_or_else(|panicked| {
             tracing::error!(error = %panicked, "call ended by a panic");
             Err(cni::Error::internal(format!("Multus: the call {panicked}")))

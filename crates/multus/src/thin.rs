@@ -16,7 +16,7 @@ mod lock;
 mod view;
 
 use crate::config::DaemonConfig;
-use crate::daemon::Daemon;
+use crate::daemon::{Caller, Daemon};
 use crate::messages::of_pod;
 use crate::metrics::Metrics;
 use crate::names::{self, pod_args};
@@ -37,6 +37,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use tokio::sync::watch;
 use view::View;
 
 /// Description for a manual call.
@@ -158,7 +159,8 @@ fn handle(request: Request, args: CniArgs, keys: &Keys) -> Result<Option<String>
         }
         let daemon = Daemon::new(Arc::new(config), Arc::clone(&view), Metrics::default());
         // A killed caller kills this process too.
-        let answer = Box::pin(daemon.handle(request, || false)).await;
+        let (caller, _waits): (Caller, _) = watch::channel(());
+        let answer = Box::pin(daemon.handle(request, &caller)).await;
         view.flush_events().await;
         answer
     });

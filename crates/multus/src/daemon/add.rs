@@ -1,6 +1,6 @@
 //! ADD (multus.md §5.2).
 
-use super::Daemon;
+use super::{Caller, Daemon};
 use crate::attach::netns::KernelNetns;
 use crate::attach::{AddError, Attached, Attacher, NetworkFailure};
 use crate::cluster::{ClusterView, Pod};
@@ -33,7 +33,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         &self,
         mut sandbox: Sandbox,
         config: &[u8],
-        is_gone: &impl Fn() -> bool,
+        caller: &Caller,
     ) -> Result<String, Error> {
         let pod_name = format!("[{}/{}]", sandbox.pod.namespace, sandbox.pod.name);
         let answer = async {
@@ -47,7 +47,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             };
             let networks = self.networks(&sandbox, &pod, &config).await?;
             steps.end(step::LOOK_UP);
-            let (attached, synced) = self.attach(&sandbox, config, networks, is_gone).await?;
+            let (attached, synced) = self.attach(&sandbox, config, networks, caller).await?;
             let mut steps = self.own.metrics.steps();
             self.tell(&sandbox, &pod, &attached).await?;
             steps.end(step::STATUS);
@@ -130,19 +130,27 @@ impl<C: ClusterView + 'static> Daemon<C> {
         sandbox: &Sandbox,
         config: MultusConfig,
         networks: Vec<Delegate>,
-        is_gone: &impl Fn() -> bool,
+        caller: &Caller,
     ) -> Result<(Vec<Attached>, Synced), Error> {
         let metrics = &self.own.metrics;
         let mut steps = metrics.steps();
-        let slot = self.workers.slot(&sandbox.pod.namespace).await;
+        let turn = async {
+            let slot = self.workers.slot(&sandbox.pod.namespace).await;
+            // After the slot: GC waits for no call that is queued. GC itself needs no slot of these workers.
+            (slot, self.gate.read().await)
+        };
+        let (slot, gate) = tokio::select! {
+            biased;
+            // A runtime that gave up retries with another sandbox. This attachment would be rolled back at once.
+            () = caller.closed() => {
+                return Err(of_pod(
+                    sandbox,
+                    "the runtime closed the connection while the call waited, nothing was attached",
+                ));
+            }
+            turn = turn => turn,
+        };
         steps.end(step::QUEUE);
-        // A runtime that gave up retries with another sandbox. This attachment would be rolled back at once.
-        if is_gone() {
-            return Err(of_pod(
-                sandbox,
-                "the runtime closed the connection while the call waited, nothing was attached",
-            ));
-        }
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
         let workers = self.workers.clone();
         let given = Instant::now();
@@ -164,10 +172,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
             Ok((attached, synced, taken, Instant::now()))
         };
-        match self
+        let attached = self
             .on_sandbox_in(slot, &self.workers, sandbox.clone(), config, work)
-            .await?
-        {
+            .await;
+        // What is attached is in the result cache from now on, which GC reads.
+        drop(gate);
+        match attached? {
             Ok((attached, synced, taken, ended)) => {
                 metrics.step(step::THREAD, taken + ended.elapsed());
                 Ok((attached, synced))

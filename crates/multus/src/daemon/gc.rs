@@ -1,8 +1,11 @@
 //! GC (multus.md §5.4): detaches all networks of sandboxes that the runtime no longer lists, and passes GC on to the
 //! cluster network's plugins.
+//!
+//! A clean-up may hang in a plugin of any network, so ADDs go on meanwhile: it holds the lock of its sandbox alone, and
+//! skips a sandbox whose records changed since GC read them. Only the rest excludes ADDs.
 
 use super::stale::is_settled;
-use super::{Daemon, NODE_WORK, failed, in_file};
+use super::{Daemon, NODE_WORK, failed, in_file, on_chain};
 use crate::attach::CleanUp;
 use crate::cluster::ClusterView;
 use crate::names;
@@ -18,6 +21,7 @@ use cni::files;
 use futures::StreamExt as _;
 use plugins::multus_shim::NOTHING_COLLECTED;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::RwLockWriteGuard;
 use tokio::time::{Instant, sleep};
@@ -37,21 +41,12 @@ impl<C: ClusterView + 'static> Daemon<C> {
             return Ok(());
         };
         self.wait_ready(&config, None).await?;
-        // Sandboxes whose ADD runs now are not on the runtime's list.
-        let busy = self.locks.busy();
-        let _gate = self.close_gate(GATE_TIMEOUT).await.ok_or_else(|| {
-            let text = "Multus: pods are being attached, GC is not possible now";
-            Error::new(code::TRY_AGAIN_LATER, text)
-        })?;
         let listed = in_list.iter().map(|valid| valid.container_id.clone());
-        let living: BTreeSet<_> = listed.chain(busy).collect();
-        let mut errors = self.collect(&config, living.clone()).await?;
-        let passed_on = self
-            .cluster_network(config, move |network, chain| {
-                let valid = in_use(chain.cache, in_list, &living)?;
-                chain.gc(network, &valid)
-            })
-            .await;
+        // Sandboxes whose ADD runs or is queued now are not on the runtime's list.
+        let living: BTreeSet<_> = listed.chain(self.locks.busy()).collect();
+        let mut errors = self.detach_unlisted(&config, living.clone()).await?;
+        self.sweep(&config).await?;
+        let passed_on = self.pass_on(config, in_list, living).await;
         if errors.is_empty() {
             return passed_on;
         }
@@ -71,10 +66,14 @@ impl<C: ClusterView + 'static> Daemon<C> {
         }
     }
 
-    /// Detaches all sandboxes except `living` and those whose network namespace exists, and removes files that no
-    /// sandbox owns. Returns the errors; the records of failed sandboxes are kept.
-    async fn collect(&self, config: &MultusConfig, living: BTreeSet<String>) -> Result<Vec<String>, Error> {
-        let Records { sandboxes, broken } = self.records(config, living.clone()).await?;
+    /// Detaches all sandboxes except `living` and those whose network namespace exists. Returns the errors; the records
+    /// of failed sandboxes are kept.
+    async fn detach_unlisted(
+        &self,
+        config: &MultusConfig,
+        living: BTreeSet<String>,
+    ) -> Result<Vec<String>, Error> {
+        let Records { sandboxes, .. } = self.records(config, living).await?;
         let detached = sandboxes.into_iter().map(|(id, record)| async move {
             let outcome = self.clean_up_unlisted(config, &id, record).await;
             outcome.err().map(|error| format!("sandbox {id}: {error}"))
@@ -84,21 +83,45 @@ impl<C: ClusterView + 'static> Daemon<C> {
             .filter_map(async |error| error)
             .collect()
             .await;
-        // Also broken files of sandboxes that could not be detached: they add nothing to the remaining records.
-        for path in records::ownerless(&broken, &living) {
-            tracing::warn!(file = %path.display(), "removing a broken cache file of a sandbox that is gone");
-            files::remove_if_present(path).map_err(|error| unreadable(&in_file(path, &error)))?;
-        }
-        self.sweep(config).await?;
         Ok(errors)
+    }
+
+    /// Removes broken files that no sandbox owns, and passes GC on to the cluster network's plugins, both without ADDs.
+    async fn pass_on(
+        &self,
+        config: MultusConfig,
+        in_list: Vec<ValidAttachment>,
+        mut living: BTreeSet<String>,
+    ) -> Result<(), Error> {
+        let network = self.cluster_network(&config).await;
+        let invoker = self.invoker(&config);
+        // Before the gate, so that no ADD waits for it too. ADDs hold the slots of the other workers.
+        let slot = self.detachers.slot(NODE_WORK).await;
+        let _gate = self.close_gate(GATE_TIMEOUT).await.ok_or_else(|| {
+            let text = "Multus: pods are being attached, GC is not possible now";
+            Error::new(code::TRY_AGAIN_LATER, text)
+        })?;
+        living.extend(self.locks.busy());
+        let work = move || {
+            remove_broken(&config.cni_dir, &living)?;
+            let Some(network) = network? else {
+                return Ok(());
+            };
+            on_chain(&network, &invoker, &config.cni_dir, |network, chain| {
+                let valid = in_use(chain.cache, in_list, &living)?;
+                chain.gc(network, &valid)
+            })
+        };
+        self.detachers.run_in(slot, work).await.map_err(failed)?
     }
 
     /// Detaches a sandbox that the runtime's list lacks, unless its network namespace exists: then it may belong to
     /// another runtime of this node. Without a recorded namespace, another process may still be at its ADD.
     async fn clean_up_unlisted(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), Error> {
         let looked = record.clone();
-        let is_dead = async || {
+        let is_dead = || {
             let why = match &looked.netns {
+                _ if records::written(&config.cni_dir, id) != looked.written => "its records just changed",
                 Some(netns) if self.netns_exists(netns) => "its network namespace exists",
                 None if looked.written.is_some() && !is_settled(&looked) => "its ADD may be under way",
                 _ => return true,
@@ -109,7 +132,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
             );
             false
         };
-        self.clean_up(config, id, record, is_dead).await
+        // Also before its lock, which an ADD that came since may hold for long.
+        if !is_dead() {
+            return Ok(());
+        }
+        self.clean_up(config, id, record, async || is_dead()).await
     }
 
     /// Removes temporary files of interrupted writes, and files that were set aside long ago. Errors are only logged.
@@ -200,6 +227,17 @@ fn listed_attachments(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Er
     let config = NetworkConfig::parse(request).map_err(unusable)?;
     let in_list = config.valid_attachments().map_err(unusable)?;
     Ok(config.has_valid_attachments().then_some(in_list))
+}
+
+/// Removes the result cache's unusable files that no living sandbox owns. Also those of sandboxes that could not be
+/// detached: they add nothing to the remaining records.
+fn remove_broken(cni_dir: &Path, living: &BTreeSet<String>) -> Result<(), Error> {
+    let Records { broken, .. } = Records::read(cni_dir, living).map_err(|error| unreadable(&error))?;
+    for path in records::ownerless(&broken, living) {
+        tracing::warn!(file = %path.display(), "removing a broken cache file of a sandbox that is gone");
+        files::remove_if_present(path).map_err(|error| unreadable(&in_file(path, &error)))?;
+    }
+    Ok(())
 }
 
 /// The attachments that GC must keep: those in multus' cache, and those that only the runtime lists. Pods that are

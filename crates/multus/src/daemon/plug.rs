@@ -1,6 +1,6 @@
 //! `/delegate`: attaches, detaches or checks one network of a running pod (multus.md §7.4).
 
-use super::{Daemon, NODE_WORK, failed};
+use super::{Daemon, NODE_WORK, failed, on_chain};
 use crate::attach::Attacher;
 use crate::attach::netns::KernelNetns;
 use crate::attach::plug::{NetworkId, Plugged};
@@ -13,9 +13,7 @@ use crate::networks::net_conf::MultusConfig;
 use crate::networks::resolve::{PodError, Resolver};
 use crate::sandbox::{PodVerb, Sandbox};
 use cni::Error;
-use cni::cache::Cache;
-use cni::chain::Chain;
-use cni::error::{code, internal};
+use cni::error::code;
 use cni::json::Object;
 use cni::names::key;
 use cni::result::CniResult;
@@ -106,7 +104,10 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
             plugged
         };
-        self.on_sandbox(&self.workers, sandbox.clone(), multus.clone(), work)
+        let slot = self.workers.slot(&sandbox.pod.namespace).await;
+        // After the slot: GC waits for no call that is queued.
+        let _gate = self.gate.read().await;
+        self.on_sandbox_in(slot, &self.workers, sandbox.clone(), multus.clone(), work)
             .await?
     }
 
@@ -175,13 +176,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let delegate = network(config, attributes, None, &multus)?;
         let invoker = self.invoker(&multus);
         let work = move || {
-            let network = delegate.config.network().map_err(internal)?;
-            let cache = Cache::new(&multus.cni_dir);
-            let chain = Chain {
-                runner: &invoker,
-                cache: &cache,
-            };
-            chain.status(&network)
+            on_chain(&delegate, &invoker, &multus.cni_dir, |network, chain| {
+                chain.status(network)
+            })
         };
         self.workers.run(NODE_WORK, work).await.map_err(failed)?
     }

@@ -2,6 +2,7 @@
 
 use crate::names;
 use crate::sandbox::PodRef;
+use crate::store::scratch::Scratch;
 use cni::cache::{Cache, CacheError, Entry};
 use cni::files;
 use plugins::multus_shim::kept_dels;
@@ -119,6 +120,12 @@ pub(crate) fn ownerless<'a>(
         .filter(move |path| !is_owned(path))
 }
 
+/// Modification time of a sandbox's scratch file, if it has one. Each ADD writes it first.
+pub(crate) fn written(cni_dir: &Path, container_id: &str) -> Option<SystemTime> {
+    let about = fs::symlink_metadata(Scratch::new(cni_dir, container_id)?.path()).ok();
+    about.filter(fs::Metadata::is_file)?.modified().ok()
+}
+
 /// The interface in the name of a result cache file, if this sandbox owns the file.
 pub(crate) fn interface_in<'a>(path: &'a Path, container_id: &str) -> Option<&'a str> {
     let (_, ifname) = path
@@ -227,6 +234,8 @@ mod tests {
         assert_eq!(one.netns.as_deref(), Some("/run/netns/c1"));
         assert_eq!(one.pod.to_string(), "ns/web/");
         assert!(one.written.is_some());
+        assert_eq!(written(dir.path(), "c1"), one.written);
+        assert_eq!(written(dir.path(), "c3"), None);
         assert_eq!(sandboxes["c2"].netns, None);
         assert_eq!(broken, [dir.path().join("results/b-c4-net1")]);
         assert_eq!(ownerless(&broken, &living).count(), 1);

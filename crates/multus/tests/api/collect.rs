@@ -183,6 +183,89 @@ fn gc_fails_with_unreadable_state() {
 }
 
 #[test]
+fn hanging_clean_up_blocks_no_add() {
+    // multus#96: the plugin is of any network
+    let (node, ..) = node_with_two();
+    node.lose("c2");
+    let gate = node.gate("c2", "DEL", "b");
+    let gc = node.begin("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    node.called("c2", "DEL b");
+    let uid = node.pod("late", &json!({}));
+    let late = node.sandbox("c3", "late", Some(&uid));
+    node.succeed("ADD", &late);
+    assert_eq!(node.calls_of("c2"), ["ADD a", "ADD b", "DEL b"]);
+    gate.open();
+    assert!(gc.wait_with_output().unwrap().status.success());
+    assert!(!node.path("cni/c2").exists());
+    assert_eq!(node.calls_of("c3"), ["ADD a"], "it could not be on the list");
+    let valid = node.config_of("", "GC", "a")["cni.dev/valid-attachments"].clone();
+    assert!(
+        valid.as_array().unwrap().contains(&attachment("c3", "eth0")),
+        "{valid}"
+    );
+}
+
+#[test]
+fn gc_keeps_sandbox_that_is_attached_meanwhile() {
+    // multus#96
+    let (node, ..) = node_with_two();
+    let uid = node.get_pod("web")["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for id in ["c3", "c4", "c5", "c6"] {
+        node.succeed("ADD", &node.losable(id, "web", &uid));
+    }
+    // As many clean-ups hang as run at once. The last sandbox is next.
+    let hanging = ["c2", "c3", "c4", "c5"];
+    let gates = hanging.map(|id| node.gate(id, "DEL", "b"));
+    for id in hanging.iter().chain(&["c6"]) {
+        node.lose(id);
+    }
+    let gc = node.begin("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    for id in hanging {
+        node.called(id, "DEL b");
+    }
+    let again = node.sandbox("c6", "web", Some(&uid));
+    node.succeed("ADD", &again);
+    for gate in gates {
+        gate.open();
+    }
+    assert!(gc.wait_with_output().unwrap().status.success());
+    assert_eq!(node.calls_of("c6"), ["ADD a", "ADD b", "ADD a", "ADD b"]);
+    assert!(node.path("cni/c6").exists() && !node.path("cni/c5").exists());
+}
+
+#[test]
+fn queued_add_blocks_neither_gc_nor_del() {
+    // multus#96, multus#109
+    let mut node = Node::new();
+    let primary = json!({"cniVersion": "1.1.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
+    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    node.start(&json!({"cniVersion": "1.1.0", "connectionLimit": 1}));
+    let uid = node.pod("web", &json!({}));
+    let one = node.sandbox("c1", "web", Some(&uid));
+    node.succeed("ADD", &one);
+    // This takes the only place of ADDs.
+    let gate = node.gate("c1", "CHECK", "a");
+    let check = node.begin("CHECK", &one);
+    node.called("c1", "CHECK a");
+    let connections = node.connections();
+    let two = node.sandbox("c2", "web", Some(&uid));
+    let mut add = node.begin("ADD", &two);
+    node.wait("the ADD arrives", || node.connections() > connections);
+    node.succeed("GC", &runtime(&node, &json!([attachment("c1", "eth0")])));
+    assert_eq!(node.calls().last().unwrap(), "GC a  ");
+    // Without its client it leaves the queue.
+    add.kill().unwrap();
+    add.wait().unwrap();
+    node.succeed("DEL", &two);
+    gate.open();
+    assert!(check.wait_with_output().unwrap().status.success());
+    assert_eq!(node.calls_of("c2"), ["DEL a"]);
+}
+
+#[test]
 fn gc_and_add_exclude_each_other() {
     // multus#96: a sandbox whose ADD runs is on no list
     let (node, ..) = node_with_two();
