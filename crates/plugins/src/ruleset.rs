@@ -99,3 +99,31 @@ fn unsupported() -> linux::Result<Socket> {
     socket.commit(&refused)?;
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn program_ends_with_the_deadline_of_its_call() {
+        let prepared = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&prepared);
+        let ruleset = Ruleset {
+            resident: Some(Resident {
+                prepare: Some(Arc::new(move |_: &mut Command| {
+                    count.fetch_add(1, Ordering::Relaxed);
+                })),
+                deadline: Instant::now() + Duration::from_millis(200),
+                repeats_dels: true,
+            }),
+            ..Ruleset::default()
+        };
+        let error = ruleset.execute(Command::new("sleep").arg("50"), b"").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert_eq!(prepared.load(Ordering::Relaxed), 1);
+    }
+}

@@ -12,6 +12,9 @@ use crate::{
     names::{HOST_LOCAL_DATA, arg},
 };
 
+/// Maximum number of ranges of all sets. Every range is compared with every other one, and nothing interrupts that.
+const MAX_RANGES: usize = 1_000;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Wire {
@@ -127,6 +130,12 @@ fn requested_ip(text: &str) -> Result<IpAddr, String> {
 fn range_sets(drafts: &[Vec<Draft>], version: Version) -> Result<Vec<RangeSet>, Error> {
     if drafts.is_empty() {
         return Err(Error::internal(NO_RANGES));
+    }
+    let count: usize = drafts.iter().map(Vec::len).sum();
+    if count > MAX_RANGES {
+        return Err(Error::internal(format!(
+            "too many IP ranges: {count}, at most {MAX_RANGES}"
+        )));
     }
     let mut sets = Vec::new();
     for (index, drafts) in drafts.iter().enumerate() {
@@ -325,6 +334,26 @@ mod tests {
         for (config, text) in cases {
             assert_eq!(message(config, ""), text, "{config}");
         }
+    }
+
+    #[test]
+    fn ranges_of_all_sets_are_limited() {
+        let ranges = |numbers: std::ops::Range<usize>| {
+            numbers
+                .map(|n| format!(r#"{{"subnet": "10.{}.{}.0/24"}}"#, n / 256, n % 256))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let half = MAX_RANGES / 2;
+        let config = |count| {
+            let (one, other) = (ranges(0..half), ranges(half..count));
+            format!(r#"{{"ipam": {{"ranges": [[{one}], [{other}]]}}}}"#)
+        };
+        assert_eq!(sets(&config(MAX_RANGES)).len(), 2);
+        assert_eq!(
+            message(&config(MAX_RANGES + 1), ""),
+            "too many IP ranges: 1001, at most 1000"
+        );
     }
 
     // cni-plugins#42
