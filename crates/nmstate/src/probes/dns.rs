@@ -61,8 +61,9 @@ async fn ask(server: SocketAddr, host: &str, kind: u16) -> io::Result<()> {
     };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
-    let [_, _, low, high] = std::process::id().to_be_bytes();
-    let question = question(host, kind, [low, high])?;
+    // An unpredictable identifier, so that no third party can answer without reading the query.
+    let identifier = linux::random::bytes().map_err(io::Error::other)?;
+    let question = question(host, kind, identifier)?;
     socket.send(&question).await?;
     let answer = async {
         let mut packet = vec![0; 4096];
@@ -167,6 +168,28 @@ mod tests {
         let other = question("other.example", A, [1, 2]).expect("a question");
         assert_eq!(outcome(&answer(&other, 0, 1)), None);
         assert_eq!(outcome(b"\x01\x02"), None);
+    }
+
+    #[tokio::test]
+    async fn identifiers_of_queries_differ() {
+        let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
+        let address = server.local_addr().expect("an address");
+        let mut identifiers = Vec::new();
+        // Equal ones by chance are as unlikely as 1 in 2^48.
+        for _ in 0..4 {
+            let serve = async {
+                let mut packet = [0; 512];
+                let (length, client) = server.recv_from(&mut packet).await.expect("a query");
+                let packet = answer(&packet[..length], 0, 1);
+                server.send_to(&packet, client).await.expect("an answer");
+                [packet[0], packet[1]]
+            };
+            let (outcome, identifier) = tokio::join!(ask(address, "host.example", A), serve);
+            outcome.expect("the answer");
+            identifiers.push(identifier);
+        }
+        identifiers.dedup();
+        assert!(identifiers.len() > 1, "{identifiers:?}");
     }
 
     #[test]
