@@ -85,11 +85,8 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &Args) -> anyhow::Result<()> {
-    let directory = std::env::temp_dir().join(format!("weft-dns-bench-{}", std::process::id()));
-    fs::create_dir_all(&directory)?;
-    let measured = measure_in(&directory, args);
-    fs::remove_dir_all(&directory)?;
-    measured
+    let directory = tempfile::tempdir().context("cannot create a directory")?;
+    measure_in(directory.path(), args)
 }
 
 fn measure_in(directory: &Path, args: &Args) -> anyhow::Result<()> {

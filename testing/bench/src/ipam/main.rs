@@ -14,7 +14,6 @@ mod claims;
 mod objects;
 mod table;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -76,11 +75,8 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     let ours = ours.with_context(|| format!("cannot find {}", args.ours.display()))?;
     isolate()?;
     println!("{}", facts(&ours)?);
-    let directory = std::env::temp_dir().join(format!("ipam-bench-{}", std::process::id()));
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let measured = measure_in(&directory, ours, args);
-    fs::remove_dir_all(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
-    measured
+    let directory = tempfile::tempdir().context("cannot create a directory")?;
+    measure_in(directory.path(), ours, args)
 }
 
 fn measure_in(directory: &Path, ours: PathBuf, args: &Args) -> anyhow::Result<()> {

@@ -77,7 +77,8 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     api.kubectl().apply(&objects::installation().to_string())?;
     let writer = writer(&api)?;
     wait_until_served(&writer, &objects::SERVED)?;
-    let program = manager::program(ours, api.kubeconfig());
+    let directory = tempfile::tempdir().context("cannot create a directory")?;
+    let program = manager::program(ours, api.kubeconfig(), directory.path());
     let server = program.server()?;
 
     let mut sizes = args.vms.clone();
@@ -151,7 +152,6 @@ fn measure(args: &Args) -> anyhow::Result<()> {
         }
         drop(manager);
     }
-    let _ = fs::remove_file(&program.log);
     drop(steps);
     print!(
         "{}{}{}",

@@ -16,8 +16,8 @@ const CERTIFICATES: &str = "/tmp/k8s-webhook-server/serving-certs";
 /// The part of that path that may be missing on this machine.
 const MOUNTED: &str = "/tmp/k8s-webhook-server";
 
-/// Returns the MAC pool of a `weft` for the cluster of a kubeconfig.
-pub(crate) fn program(path: PathBuf, kubeconfig: &Path) -> Program {
+/// Returns the MAC pool of a `weft` for the cluster of a kubeconfig. It logs into a file of `directory`.
+pub(crate) fn program(path: PathBuf, kubeconfig: &Path, directory: &Path) -> Program {
     let arguments = [
         "kubemacpool",
         "--v=production",
@@ -39,7 +39,7 @@ pub(crate) fn program(path: PathBuf, kubeconfig: &Path) -> Program {
         ],
         port: PORT,
         probes: None,
-        log: std::env::temp_dir().join(format!("macpool-bench-{}.log", std::process::id())),
+        log: directory.join("log"),
     }
 }
 
