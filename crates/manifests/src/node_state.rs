@@ -78,7 +78,12 @@ pub(crate) fn render(install: &Install<'_>) -> Result<Vec<(&'static str, String)
     }
     let space = Manifest::from_value(json!({
         "apiVersion": "v1", "kind": "Namespace",
-        "metadata": { "name": NAMESPACE, "labels": { "name": NAMESPACE } },
+        "metadata": { "name": NAMESPACE, "labels": {
+            "name": NAMESPACE,
+            "pod-security.kubernetes.io/enforce": "privileged",
+            "pod-security.kubernetes.io/audit": "privileged",
+            "pod-security.kubernetes.io/warn": "privileged",
+        } },
     }));
     let example = nmstate::default_object()?;
     Ok(vec![

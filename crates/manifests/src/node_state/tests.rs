@@ -83,6 +83,17 @@ fn files_equal_those_of_release() {
 }
 
 #[test]
+fn namespace_has_the_labels_that_the_operator_gives_it() {
+    let text = include_str!("../../../nmstate/src/operator/manifests/namespace.yaml");
+    let applied: Value = serde_saphyr::from_str(text).expect("a namespace");
+    assert_eq!(applied["metadata"]["labels"]["name"], "nmstate");
+    assert_eq!(
+        object("namespace.yaml")["metadata"]["labels"],
+        applied["metadata"]["labels"]
+    );
+}
+
+#[test]
 fn environment_of_operator_equals_table() {
     let operator = object("operator.yaml");
     assert_eq!(operator["spec"]["replicas"], 1);
