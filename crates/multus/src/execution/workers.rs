@@ -101,8 +101,8 @@ impl GivenUp {
 }
 
 impl Workers {
-    /// Runs up to `limit` jobs at once; further jobs [wait](Places). A job that takes longer than `timeout` is submitted
-    /// up and counted.
+    /// Runs up to `limit` jobs at once; further jobs [wait](Places). A job that takes longer than `timeout` is given up
+    /// and counted.
     pub fn new(limit: usize, timeout: Duration, counted: Overdue) -> Self {
         Self::keeping(limit, KEEP, timeout, counted)
     }
