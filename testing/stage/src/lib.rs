@@ -33,6 +33,7 @@
 //! * [`Admin`] sends requests as the administrator, and lists the requests of other clients.
 //! * [`Task`] runs beside the test.
 //! * [`Hold`] delays watches.
+//! * [`Account`] sends requests with the credentials of one account. [`Rights`] are what it may do.
 //!
 //! A component adds its CRDs, rights and settings, usually as a `Stage` that dereferences to its [`Server`].
 
@@ -43,8 +44,10 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod account;
 mod admin;
 mod hold;
+mod rights;
 mod server;
 mod store;
 mod task;
@@ -59,9 +62,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
+pub use account::{Account, Refusal};
 pub use admin::{Admin, Answer, Request};
 pub use axum::http::Method;
 pub use hold::Hold;
+pub use rights::{Rights, put_out_prey};
 pub use server::Server;
 pub use task::Task;
 

@@ -39,6 +39,8 @@ mod policy;
 #[cfg(test)]
 mod proxies;
 #[cfg(test)]
+mod rights;
+#[cfg(test)]
 mod stage;
 #[cfg(test)]
 mod status;

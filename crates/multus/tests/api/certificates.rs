@@ -128,22 +128,23 @@ async fn sign(kubeconfig: &Path) {
     }
 }
 
-/// A kubeconfig with the identity of a node, as kubelet has it.
-fn bootstrap(dir: &Path, node: &str) -> PathBuf {
-    let api = cluster_with_approver();
+/// Writes a certificate of a user in a group, and its key, into a file.
+pub(crate) fn certify(api: &ApiServer, file: &Path, group: &str, user: &str) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::OrganizationName, "system:nodes");
-    params
-        .distinguished_name
-        .push(DnType::CommonName, format!("system:node:{node}"));
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    params.distinguished_name.push(DnType::CommonName, user);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let certificate = params.signed_by(&key, &authority(api)).unwrap();
+    fs::write(file, format!("{}{}", certificate.pem(), key.serialize_pem())).unwrap();
+}
+
+/// A kubeconfig with the identity of a node, as kubelet has it.
+fn bootstrap(dir: &Path, node: &str) -> PathBuf {
+    let api = cluster_with_approver();
     let kubelet = dir.join("kubelet.pem");
-    fs::write(&kubelet, format!("{}{}", certificate.pem(), key.serialize_pem())).unwrap();
+    certify(api, &kubelet, "system:nodes", &format!("system:node:{node}"));
     let mut config = api.kubectl().json(["config", "view", "--raw"]).unwrap();
     config["users"][0]["user"] = json!({"client-certificate": kubelet, "client-key": kubelet});
     let path = dir.join("bootstrap");

@@ -27,6 +27,7 @@ mod networks;
 mod node;
 mod plug;
 mod power;
+mod rights;
 mod runtime;
 mod state;
 mod thin;

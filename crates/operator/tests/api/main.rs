@@ -5,8 +5,6 @@
 //! which the next test reuses.
 
 #[cfg(test)]
-mod accounts;
-#[cfg(test)]
 mod admission;
 #[cfg(test)]
 mod alerts;

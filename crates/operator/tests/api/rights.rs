@@ -6,27 +6,21 @@ mod table;
 use std::collections::BTreeSet;
 
 use cluster::Kubectl;
-use kube_kit::object::{self, CLUSTER_ROLE_BINDING, NODE, POD, SECRET, SERVICE_ACCOUNT};
+use kube_kit::object::{self, CLUSTER_ROLE_BINDING, NODE, POD, SERVICE_ACCOUNT};
 use manifests::{MARKERS_FILE, render_admission};
 use serde_json::{Value, json};
-use stage::{Method, until};
+use stage::{Account, Method, put_out_prey, until};
 
 use self::table::{
-    ALONE, ESTABLISHED, FORBIDDEN_TO_ALL, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE,
-    OTHERS, POOL, POOL_AT_HOME, POOL_EVERYWHERE, POOL_NOT_EVEN_AT_HOME, POOL_NOWHERE, Rights,
+    ALONE, ESTABLISHED, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE, OTHERS, PLUGINS,
+    PLUGINS_AT_HOME, PLUGINS_NOWHERE, POOL, POOL_AT_HOME, POOL_EVERYWHERE, POOL_NOT_EVEN_AT_HOME,
+    POOL_NOWHERE,
 };
 use crate::{
-    accounts::{Account, Refusal},
     fixture::{Fixture, NAMESPACE},
     installation::everything,
+    stubs::OPENSHIFT,
 };
-
-impl Rights {
-    fn check(&self, account: &Account) {
-        account.wait_until_let(self.may, None);
-        account.assert_not_let(self.may_not, None);
-    }
-}
 
 /// Files of installations without the add-ons operator that have accounts of their own.
 const ALONE_FILES: [&str; 2] = [
@@ -34,66 +28,12 @@ const ALONE_FILES: [&str; 2] = [
     include_str!("../../../../deploy/multus/nad-webhook.yaml"),
 ];
 
-/// Namespace without objects of the product.
-const ELSEWHERE: &str = "default";
-
-/// Name of the foreign objects.
-const PREY: &str = "rights-of-others";
-
-/// Creates a Secret, a node and an account of other users.
-fn put_out_prey(fixture: &Fixture) {
-    for kind in [SECRET, NODE, SERVICE_ACCOUNT] {
-        let object = json!({
-            "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": { "name": PREY },
-        });
-        fixture.admin().create(&kind.path(Some(ELSEWHERE)), &object);
-    }
-}
-
-/// Tests that an account can neither take objects of other users nor gain further rights.
-#[track_caller]
-fn assert_takes_nothing(account: &Account) {
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": PREY },
-        "spec": {
-            "hostPID": true, "nodeName": PREY,
-            "containers": [{ "name": "it", "image": "it", "securityContext": { "privileged": true } }],
-        },
-    });
-    let label = json!({ "metadata": { "labels": { "taken": "" } } });
-    let token = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
-    let tokens = format!("{}/{PREY}/token", SERVICE_ACCOUNT.path(Some(ELSEWHERE)));
-    for (what, answer) in [
-        ("a Secret", account.get(&SECRET.path(Some(ELSEWHERE)), PREY)),
-        ("a pod", account.create(&POD.path(Some(ELSEWHERE)), &pod)),
-        ("a node", account.patch(&NODE.path(None), PREY, &label)),
-        ("a token", account.create(&tokens, &token)),
-        ("the cluster", give_itself(account, "cluster-admin")),
-    ] {
-        let Err(refusal) = answer else {
-            panic!("{} takes {what}", account.user);
-        };
-        assert_eq!(refusal.code, 403, "{}, {what}: {}", account.user, refusal.message);
-    }
-}
-
-/// Makes an account bind a role to itself.
-fn give_itself(account: &Account, role: &str) -> Result<Value, Refusal> {
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "rights-gained" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account.user }],
-    });
-    account.create(&CLUSTER_ROLE_BINDING.path(None), &binding)
-}
-
 /// Revokes the rights that the operator holds for upstream's images, and returns its account.
 fn without_upstream_rights(fixture: &Fixture) -> Account {
     fixture
         .admin()
         .delete(&format!("{}/{ESTABLISHED}", CLUSTER_ROLE_BINDING.path(None)));
-    let account = Account::of(fixture, NAMESPACE, OPERATOR);
+    let account = Account::of(fixture.admin(), NAMESPACE, OPERATOR);
     until("the rights to be gone", || {
         let still = account.may("list secrets", None);
         if still { Err("not yet") } else { Ok(()) }
@@ -139,7 +79,7 @@ fn compromised_pod_changes_no_network_and_no_other_node() {
         "multus": {}, "multusDynamicNetworks": {}, "linuxBridge": {}, "ovs": {}, "macvtap": {},
     }));
     for rights in &NODES {
-        rights.check(&Account::of(&fixture, NAMESPACE, rights.account));
+        rights.check(&Account::of(fixture.admin(), NAMESPACE, rights.account));
     }
 }
 
@@ -149,7 +89,7 @@ fn mac_pool_may_change_its_own_secrets_and_webhook_alone() {
     let fixture = Fixture::running();
     fixture.configure(&json!({ "kubeMacPool": {} }));
     let home = Some(NAMESPACE);
-    let account = Account::of(&fixture, NAMESPACE, POOL);
+    let account = Account::of(fixture.admin(), NAMESPACE, POOL);
     account.wait_until_let(&POOL_EVERYWHERE, None);
     account.wait_until_let(&POOL_AT_HOME, home);
     account.assert_not_let(&POOL_NOWHERE, None);
@@ -173,7 +113,7 @@ fn native_components_need_no_cluster_admin_rights() {
     account.assert_not_let(&OPERATOR_NOT_EVEN_AT_HOME, home);
 
     for role in ["cluster-admin", "system:kube-scheduler"] {
-        let refusal = give_itself(&account, role).expect_err("a refusal");
+        let refusal = account.give_itself(role).expect_err("a refusal");
         assert!(
             refusal.code == 403 && refusal.message.contains("attempting to grant RBAC permissions"),
             "{refusal:?}"
@@ -211,25 +151,24 @@ fn accounts_of_product_cannot_access_foreign_objects() {
     }
 
     {
-        put_out_prey(&fixture);
+        put_out_prey(fixture.admin());
         let mut known = BTreeSet::from([OPERATOR.to_owned(), POOL.to_owned()]);
-        let pool = Account::of(&fixture, NAMESPACE, POOL);
+        let pool = Account::of(fixture.admin(), NAMESPACE, POOL);
         pool.wait_until_let(&POOL_EVERYWHERE, None);
         let mut accounts = vec![addons, pool];
         for rights in NODES.iter().chain(&OTHERS) {
-            let account = Account::of(&fixture, NAMESPACE, rights.account);
+            let account = Account::of(fixture.admin(), NAMESPACE, rights.account);
             rights.check(&account);
             accounts.push(account);
             known.insert(rights.account.to_owned());
         }
         for rights in &ALONE {
-            let account = Account::of(&fixture, "kube-system", rights.account);
+            let account = Account::of(fixture.admin(), "kube-system", rights.account);
             rights.check(&account);
             accounts.push(account);
         }
         for account in &accounts {
-            account.assert_not_let(&FORBIDDEN_TO_ALL, None);
-            assert_takes_nothing(account);
+            account.assert_takes_nothing();
         }
         // The table contains all accounts.
         let deployed = fixture.admin().list(&SERVICE_ACCOUNT.path(Some(NAMESPACE)));
@@ -239,6 +178,22 @@ fn accounts_of_product_cannot_access_foreign_objects() {
         let deployed: BTreeSet<_> = deployed.map(str::to_owned).collect();
         assert_eq!(deployed, known);
     }
+}
+
+#[test]
+fn plugins_on_openshift_may_use_their_constraints_alone() {
+    let mut fixture = Fixture::with(OPENSHIFT);
+    fixture.start();
+    fixture.configure(&json!({ "linuxBridge": {} }));
+    put_out_prey(fixture.admin());
+    let home = Some(NAMESPACE);
+    let account = Account::of(fixture.admin(), NAMESPACE, PLUGINS);
+    account.wait_until_let(&PLUGINS_AT_HOME, home);
+    account.assert_not_let(&PLUGINS_AT_HOME, None);
+    for namespace in [None, home] {
+        account.assert_not_let(&PLUGINS_NOWHERE, namespace);
+    }
+    account.assert_takes_nothing();
 }
 
 /// Applies the policy that restricts markers to their own node.
@@ -275,10 +230,10 @@ fn marker_writes_bridges_of_its_own_node_alone() {
             },
         });
         admin.create(&POD.path(Some(NAMESPACE)), &pod);
-        Account::of_pod(&fixture, NAMESPACE, account, account)
+        Account::of_pod(admin, NAMESPACE, account, account)
     };
     let (of_the_pod, of_ovs) = (in_a_pod("bridge-marker"), in_a_pod("ovs-cni-marker"));
-    let of_nobody = Account::of(&fixture, NAMESPACE, "bridge-marker");
+    let of_nobody = Account::of(fixture.admin(), NAMESPACE, "bridge-marker");
     let write = |account: &Account, node: &str, patch: &Value| {
         let answer = account.patch_status(&NODE.path(None), node, patch);
         answer.map_err(|refusal| refusal.message)

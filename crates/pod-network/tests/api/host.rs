@@ -24,7 +24,7 @@ const MANIFEST: &str = include_str!("../../../../deploy/pod-network/pod-network.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:weft-pod-network";
 
 /// Applies all objects of the manifest except the workload.
-fn install(admin: &Admin) {
+pub(crate) fn install(admin: &Admin) {
     let objects = MANIFEST
         .split("---\n")
         .filter(|object| !object.contains("kind: DaemonSet"));

@@ -10,3 +10,4 @@
 mod daemon;
 mod host;
 mod proxy;
+mod rights;

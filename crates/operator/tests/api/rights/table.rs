@@ -1,11 +1,6 @@
 //! The allowed and the forbidden requests of each account.
 
-/// Allowed and forbidden requests: verb and resource, with a subresource after a slash.
-pub(super) struct Rights {
-    pub(super) account: &'static str,
-    pub(super) may: &'static [&'static str],
-    pub(super) may_not: &'static [&'static str],
-}
+use stage::Rights;
 
 /// Accounts with pods on every node: a compromised node must not lead to others.
 pub(super) const NODES: [Rights; 5] = [
@@ -259,6 +254,21 @@ pub(super) const OTHERS: [Rights; 7] = [
     },
 ];
 
+/// The account of the CNI plugins, which exists only on OpenShift. Its only right is bound in the operator's namespace.
+pub(super) const PLUGINS: &str = "linux-bridge";
+pub(super) const PLUGINS_AT_HOME: [&str; 1] =
+    ["use securitycontextconstraints.security.openshift.io linux-bridge"];
+pub(super) const PLUGINS_NOWHERE: [&str; 8] = [
+    "use securitycontextconstraints.security.openshift.io privileged",
+    "use securitycontextconstraints.security.openshift.io multus",
+    "get securitycontextconstraints.security.openshift.io linux-bridge",
+    "get nodes",
+    "list pods",
+    "get configmaps",
+    "get network-attachment-definitions.k8s.cni.cncf.io",
+    "create events",
+];
+
 /// Installations without the add-ons operator, in `kube-system`.
 pub(super) const ALONE: [Rights; 2] = [
     Rights {
@@ -287,25 +297,4 @@ pub(super) const ALONE: [Rights; 2] = [
             "list pods",
         ],
     },
-];
-
-/// Forbidden to all accounts in the whole cluster: each of these leads to another node, to another account, or to the
-/// whole cluster.
-pub(super) const FORBIDDEN_TO_ALL: [&str; 16] = [
-    "get secrets",
-    "list secrets",
-    "create pods",
-    "create pods/exec",
-    "patch pods/ephemeralcontainers",
-    "update pods",
-    "create serviceaccounts/token",
-    "impersonate users",
-    "impersonate serviceaccounts",
-    "bind clusterroles.rbac.authorization.k8s.io",
-    "escalate clusterroles.rbac.authorization.k8s.io",
-    "update nodes",
-    "patch nodes",
-    "get nodes/proxy",
-    "update validatingwebhookconfigurations.admissionregistration.k8s.io",
-    "sign signers.certificates.k8s.io",
 ];

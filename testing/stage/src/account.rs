@@ -1,4 +1,6 @@
-//! Service accounts that send requests with their own tokens, like their pods.
+//! Accounts that send requests with their own tokens or certificates, like the product's pods.
+
+use std::path::Path;
 
 use kube::{
     Client,
@@ -9,43 +11,49 @@ use kube::{
 };
 use kube_kit::object;
 use serde_json::{Value, json};
-use stage::until;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::fixture::Fixture;
+use crate::{Admin, config, until};
 
 const SELF_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A service account, authenticated by its token alone.
-pub(crate) struct Account {
+/// An account, authenticated by its token or certificate alone.
+pub struct Account {
     /// Name of the account in the API server.
-    pub(crate) user: String,
+    pub user: String,
     client: Client,
     runtime: Runtime,
 }
 
 /// The error of a refused request.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) code: u16,
-    pub(crate) message: String,
+pub struct Refusal {
+    /// The status code.
+    pub code: u16,
+    /// The text of the API server.
+    pub message: String,
 }
 
 impl Account {
-    /// An account, once it exists.
-    pub(crate) fn of(fixture: &Fixture, namespace: &str, name: &str) -> Self {
-        Self::with_token(fixture, namespace, name, &json!({}))
+    /// Returns a service account, once it exists.
+    pub fn of(admin: &Admin, namespace: &str, name: &str) -> Self {
+        Self::with_token(admin, namespace, name, &json!({}))
     }
 
-    /// An account with the token of one of its pods.
-    pub(crate) fn of_pod(fixture: &Fixture, namespace: &str, name: &str, pod: &str) -> Self {
+    /// Returns a service account with the token of one of its pods.
+    pub fn of_pod(admin: &Admin, namespace: &str, name: &str, pod: &str) -> Self {
         let bound = json!({ "apiVersion": "v1", "kind": "Pod", "name": pod });
-        Self::with_token(fixture, namespace, name, &json!({ "boundObjectRef": bound }))
+        Self::with_token(admin, namespace, name, &json!({ "boundObjectRef": bound }))
     }
 
-    fn with_token(fixture: &Fixture, namespace: &str, name: &str, spec: &Value) -> Self {
-        let admin = fixture.admin();
+    /// Returns the user of a client certificate. The file contains the certificate and its key.
+    pub fn of_certificate(admin: &Admin, file: &Path, user: &str) -> Self {
+        let credentials = json!({ "client-certificate": file, "client-key": file });
+        Self::authenticated(admin, &credentials, user.to_owned())
+    }
+
+    fn with_token(admin: &Admin, namespace: &str, name: &str, spec: &Value) -> Self {
         let path = format!("{}/{name}", object::SERVICE_ACCOUNT.path(Some(namespace)));
         admin.wait_for(&format!("the account {name}"), &path, |account| {
             account.map(|_| ())
@@ -55,19 +63,24 @@ impl Account {
         let answer = admin.create(&format!("{path}/token"), &request);
         let token = &answer["status"]["token"];
         assert!(token.is_string(), "{answer:#}");
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        Self::authenticated(admin, &json!({ "token": token }), user)
+    }
 
+    /// Returns the user of these credentials, which have the form of a kubeconfig.
+    fn authenticated(admin: &Admin, credentials: &Value, user: String) -> Self {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
         let client = runtime.block_on(async {
-            let mut config = stage::config(admin.kubeconfig(), None).await;
+            let mut config = config(admin.kubeconfig(), None).await;
             // Only the address of the server is the administrator's.
-            config.auth_info = serde_json::from_value(json!({ "token": token })).expect("a token");
+            config.auth_info = serde_json::from_value(credentials.clone()).expect("credentials");
             Client::try_from(config).expect("a client")
         });
         let account = Self {
-            user: format!("system:serviceaccount:{namespace}:{name}"),
+            user,
             client,
             runtime,
         };
@@ -79,7 +92,7 @@ impl Account {
 
     /// Whether the account has a right, everywhere or in a namespace: a verb; a resource, with its group after a dot
     /// and a subresource after a slash; a name, or none.
-    pub(crate) fn may(&self, right: &str, namespace: Option<&str>) -> bool {
+    pub fn may(&self, right: &str, namespace: Option<&str>) -> bool {
         let mut words = right.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (verb, resource, name) = (word(), word(), word());
@@ -98,7 +111,7 @@ impl Account {
     }
 
     /// Waits until the account has rights: a binding takes effect some time after its creation.
-    pub(crate) fn wait_until_let(&self, rights: &[&str], namespace: Option<&str>) {
+    pub fn wait_until_let(&self, rights: &[&str], namespace: Option<&str>) {
         for right in rights {
             until(&format!("{} to be let: {right}", self.user), || {
                 self.may(right, namespace).then_some(()).ok_or("no")
@@ -106,8 +119,9 @@ impl Account {
         }
     }
 
+    /// Checks that the account has none of these rights.
     #[track_caller]
-    pub(crate) fn assert_not_let(&self, rights: &[&str], namespace: Option<&str>) {
+    pub fn assert_not_let(&self, rights: &[&str], namespace: Option<&str>) {
         for right in rights {
             let user = &self.user;
             assert!(!self.may(right, namespace), "{user} does not need: {right}");
@@ -115,25 +129,26 @@ impl Account {
     }
 
     /// Creates an object of a collection.
-    pub(crate) fn create(&self, collection: &str, object: &Value) -> Result<Value, Refusal> {
+    pub fn create(&self, collection: &str, object: &Value) -> Result<Value, Refusal> {
         let body = object.to_string().into_bytes();
         let request = Request::new(collection).create(&PostParams::default(), body);
         self.ask(self.client.request(request.expect("a request")))
     }
 
-    pub(crate) fn get(&self, collection: &str, name: &str) -> Result<Value, Refusal> {
+    /// Reads an object of a collection.
+    pub fn get(&self, collection: &str, name: &str) -> Result<Value, Refusal> {
         let request = Request::new(collection).get(name, &GetParams::default());
         self.ask(self.client.request(request.expect("a request")))
     }
 
     /// Merges a patch into an object.
-    pub(crate) fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
+    pub fn patch(&self, collection: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
         let request = Request::new(collection).patch(name, &PatchParams::default(), &Patch::Merge(patch));
         self.ask(self.client.request(request.expect("a request")))
     }
 
     /// Merges a patch into the status of an object.
-    pub(crate) fn patch_status(&self, collection: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
+    pub fn patch_status(&self, collection: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let request = Request::new(collection).patch_subresource("status", name, &parameters, &patch);
         self.ask(self.client.request(request.expect("a request")))
