@@ -1,14 +1,14 @@
-//! Rights of the accounts that the operator deploys, checked by the API server with the deployed roles.
+//! Rights of the accounts that the operator deploys. The requests use the accounts' tokens.
 
 use axum::http::Method;
 use serde_json::{Value, json};
-use stage::until;
+use stage::{Account, until};
 
 use crate::admission::send_as;
 use crate::fixture::{self, CERT_MANAGER, Kind, METRICS, NAMESPACE, Stage, WEBHOOK, granted};
 use crate::operator::{self, installed, nmstate, operator, settings};
 
-/// Rights that an account has, and rights that it must not have: see [`may`].
+/// Rights that an account has, and rights that it must not have: see [`place`].
 struct Rights {
     account: &'static str,
     may: &'static [&'static str],
@@ -123,10 +123,15 @@ const OPERATOR: Rights = Rights {
     ],
 };
 
-/// Whether an account has a right: `VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] [in NAMESPACE]`, by default in the
-/// programs' namespace.
+/// Splits `VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] [in NAMESPACE]` into the right and its namespace, by default that of
+/// the programs.
+fn place(right: &str) -> (&str, &str) {
+    right.split_once(" in ").unwrap_or((right, NAMESPACE))
+}
+
+/// Whether an account, which need not exist yet, has a right: see [`place`].
 fn may(stage: &Stage, account: &str, right: &str) -> bool {
-    let (right, namespace) = right.split_once(" in ").unwrap_or((right, NAMESPACE));
+    let (right, namespace) = place(right);
     let mut words = right.split(' ');
     let mut word = || words.next().unwrap_or_default();
     let (verb, resource, name) = (word(), word(), word());
@@ -198,14 +203,18 @@ fn each_program_works_with_its_own_rights() {
 
 #[track_caller]
 fn check(stage: &Stage, rights: &Rights) {
-    let account = rights.account;
+    let name = rights.account.rsplit(':').next().unwrap_or_default();
+    let account = Account::of(stage, NAMESPACE, name);
+    assert_eq!(account.user, rights.account);
     for right in rights.may {
-        wait_until_allowed(stage, account, right);
+        let (right, namespace) = place(right);
+        account.wait_until_let(&[right], Some(namespace));
     }
     for right in rights.may_not {
+        let (right, namespace) = place(right);
         // A role of an older release is narrowed only once the operator applies it.
-        until(&format!("{account} not to be let: {right}"), || {
-            if may(stage, account, right) {
+        until(&format!("{name} not to be let: {right} in {namespace}"), || {
+            if account.may(right, Some(namespace)) {
                 Err("it may")
             } else {
                 Ok(())
