@@ -338,19 +338,34 @@ impl<'a> Run<'a> {
         clusters::run(&settings, &self.inventory, self.board).map(Ok)
     }
 
-    /// Counts a tier's tests as skipped.
+    /// Counts a tier's selected tests as skipped.
     fn count(&self, tier: Tier) -> Entry {
         let programs = self.inventory.all().unwrap_or_default();
         let of_tier = programs.iter().filter(|program| Tier::of(program) == Some(tier));
-        let listed = of_tier.filter_map(|program| Execution::of(program, 1).list().ok());
-        Entry {
-            tier: tier.name(),
-            totals: Totals {
-                skipped: listed.map(|names| names.len()).sum(),
-                ..Totals::default()
-            },
-            ..Entry::default()
-        }
+        let listed = of_tier.filter_map(|program| {
+            let mut names = Execution::of(program, 1).list().ok()?;
+            names.retain(|name| self.selection.takes(program, name));
+            Some((program, names))
+        });
+        skipped(tier, &listed.collect::<Vec<_>>())
+    }
+}
+
+/// Returns the work of a tier that cannot run. Each test has a result, because `--no-skips` concerns these tests too.
+pub(super) fn skipped(tier: Tier, programs: &[(&Program, Vec<String>)]) -> Entry {
+    let mut outcomes = Vec::new();
+    for (program, names) in programs {
+        let test = |name: &String| (Test::new(Some(&program.dir), name), Outcome::Skipped);
+        outcomes.extend(names.iter().map(test));
+    }
+    Entry {
+        tier: tier.name(),
+        totals: Totals {
+            skipped: outcomes.len(),
+            ..Totals::default()
+        },
+        outcomes,
+        ..Entry::default()
     }
 }
 
