@@ -404,6 +404,12 @@ mod tests {
             let arguments: Vec<_> = command.get_args().collect();
             assert!(arguments.contains(&"--workspace".as_ref()), "{arguments:?}");
             assert!(!arguments.contains(&"--package".as_ref()), "{arguments:?}");
+            // Dependencies of tests are in all builds or in none.
+            let tests = ["--test", "--all-targets"];
+            assert!(
+                tests.iter().any(|tests| arguments.contains(&tests.as_ref())),
+                "{arguments:?}"
+            );
         }
     }
 }

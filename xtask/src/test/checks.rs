@@ -1,6 +1,6 @@
 //! Checks of the code, each as a test. Generated files are checked by tests beside their generators.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use cluster::{Progress, run};
 
 use super::libtest::Totals;
@@ -54,11 +54,16 @@ impl Checks {
         };
         self.add("lints", lints());
         let mut again = || -> anyhow::Result<()> {
-            let again = build::build(Extent::Programs, &Inventory::default(), progress);
-            match again.context("the programs alone do not build")?.compiled {
-                0 => Ok(()),
-                crates => bail!("{crates} crates are compiled once more when the programs are built alone"),
+            for part in [Extent::Programs, Extent::Product, Extent::StandIns] {
+                let again = build::build(part, &Inventory::default(), progress);
+                let again = again.with_context(|| format!("{part:?} alone do not build"))?;
+                ensure!(
+                    again.compiled == 0,
+                    "{} crates are compiled once more when {part:?} are built alone",
+                    again.compiled
+                );
             }
+            Ok(())
         };
         self.add("one build for all", again());
     }
