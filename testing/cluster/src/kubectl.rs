@@ -119,6 +119,19 @@ impl Kubectl {
         })
     }
 
+    /// Returns true if a DaemonSet or Deployment is rolled out, as `kubectl rollout status` defines it.
+    pub fn is_rolled_out(&self, namespace: &str, workload: &str) -> Result<bool> {
+        let status = [
+            "--namespace",
+            namespace,
+            "rollout",
+            "status",
+            workload,
+            "--watch=false",
+        ];
+        Ok(self.run(status)?.contains("successfully rolled out"))
+    }
+
     /// Returns the descriptions and events that explain why a pod does not start.
     pub fn explain(&self, namespace: &str) -> String {
         let mut text = String::new();

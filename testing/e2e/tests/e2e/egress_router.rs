@@ -22,7 +22,7 @@ pub(crate) fn redirects_pods_to_an_external_server(own: &Own) {
         .kubectl()
         .apply(&external_server(outside).to_string())
         .unwrap();
-    own.kubectl(&["wait", "--for=condition=Ready", "pod/external", "--timeout=5m"]);
+    own.pod_is_ready("external");
     // A macvlan link does not reach the address of its own node.
     own.kubectl(&["cordon", outside]);
     let destination = own.kubectl(&["get", "pod", "external", "--output=jsonpath={.status.hostIP}"]);

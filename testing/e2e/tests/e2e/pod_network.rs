@@ -24,6 +24,7 @@ const OTHER: &str = "/etc/cni/net.d/10-other.conflist";
 const PORT: u16 = 8_080;
 const HOST_PORT: u16 = 18_080;
 const ECHO_PORT: u16 = 7_777;
+const DAEMON_SET: &str = "daemonset/weft-pod-network";
 /// Parts of command lines.
 const DAEMON: &str = "/weft pod-network --node-name";
 const OPERATOR: &str = "cluster-network-operator start";
@@ -34,15 +35,6 @@ const QUICK_SPECS: usize = 13;
 const DEADLINE: Duration = Duration::from_mins(5);
 /// Number of kills of the daemons. After more kills, the back-off delays the restart of a container longer.
 const KILLS: usize = 2;
-
-const ROLLED_OUT: [&str; 6] = [
-    "-n",
-    "kube-system",
-    "rollout",
-    "status",
-    "daemonset/weft-pod-network",
-    "--timeout=5m",
-];
 
 /// A cluster of this test alone, removed at the end.
 pub(crate) struct Own(pub(crate) Cluster);
@@ -106,7 +98,7 @@ impl Own {
             "-n",
             "kube-system",
             "logs",
-            "daemonset/weft-pod-network",
+            DAEMON_SET,
             "--all-containers",
             "--all-pods",
         ];
@@ -125,6 +117,22 @@ impl Own {
         };
         let mut conditions = operator["status"]["conditions"].as_array().into_iter().flatten();
         conditions.any(|condition| condition["type"] == kind && condition["status"] == status)
+    }
+
+    /// Waits until the pod network's daemons are rolled out.
+    fn daemons_are_rolled_out(&self) {
+        self.wait("the daemons to be rolled out", || {
+            let is_done = self.0.kubectl().is_rolled_out("kube-system", DAEMON_SET);
+            is_done.ok()?.then_some(())
+        });
+    }
+
+    /// Waits until a pod is ready.
+    pub(crate) fn pod_is_ready(&self, pod: &str) {
+        self.wait(&format!("pod {pod} to be ready"), || {
+            let found = self.0.kubectl().get(["pod", pod]).ok()??;
+            cluster::is_ready(&found).then_some(())
+        });
     }
 
     fn nodes_are_ready(&self) {
@@ -245,7 +253,7 @@ fn install(own: &Own, image: &str) {
     own.apply("pod-network/pod-network.yaml", image);
     own.nodes_are_ready();
     println!("measured: nodes ready after {} ms", began.elapsed().as_millis());
-    own.kubectl(&ROLLED_OUT);
+    own.daemons_are_rolled_out();
     let binary = std::env::var(e2e::CNI_BINARY_VARIABLE).unwrap();
     let ours = run::output(Command::new("sha256sum").arg(binary)).unwrap();
     let ours = ours.split_whitespace().next().unwrap();
@@ -273,13 +281,9 @@ fn pods_talk(own: &Own) -> [String; 2] {
     for object in [server(here), plain("client", there), service] {
         own.0.kubectl().apply(&object.to_string()).unwrap();
     }
-    own.kubectl(&[
-        "wait",
-        "--for=condition=Ready",
-        "pod/server",
-        "pod/client",
-        "--timeout=5m",
-    ]);
+    for pod in ["server", "client"] {
+        own.pod_is_ready(pod);
+    }
     let addresses = ["server", "client"].map(|pod| own.pod_ip(pod));
     let [server, _] = &addresses;
     let cluster_ip = own.kubectl(&["get", "service", "server", "--output=jsonpath={.spec.clusterIP}"]);
@@ -316,7 +320,7 @@ fn daemons_die_under_traffic(own: &Own, server: &str) {
                 println!("measured: daemon of {node} {pss} KiB Pss, {anonymous} KiB anonymous");
             }
         }
-        own.kubectl(&ROLLED_OUT);
+        own.daemons_are_rolled_out();
     }
     own.kubectl(&["exec", "client", "--", "killall", "-INT", "ping"]);
     let lines = lines.end(own);
@@ -379,7 +383,7 @@ impl Lines {
 /// Checks that only the files of the plugins remain.
 fn remove(own: &Own, image: &str) {
     own.apply("pod-network/remove.yaml", image);
-    own.kubectl(&ROLLED_OUT);
+    own.daemons_are_rolled_out();
     for node in NODES {
         let list = format!(
             "ip route show proto 87; ip link show weft.vxlan 2>/dev/null; ls {CONFIG} 2>/dev/null || :"

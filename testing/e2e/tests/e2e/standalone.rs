@@ -38,7 +38,10 @@ fn apply(stage: &Stage, manifest: &str) {
 }
 
 fn roll_out(stage: &Stage, resource: &str) {
-    stage.kubectl(&["-n", NAMESPACE, "rollout", "status", resource, "--timeout=300s"]);
+    stage.wait(&format!("{resource} is rolled out"), || {
+        let is_done = stage.kubectl.is_rolled_out(NAMESPACE, resource);
+        is_done.ok()?.then_some(())
+    });
 }
 
 /// Deletes the objects, and waits for their pods: the next test may check the nodes.

@@ -20,14 +20,10 @@ impl<'a> Definitions<'a> {
         for kind in ["VirtualMachine", "VirtualMachineInstance"] {
             stage.kubectl.apply(&definition(kind).to_string()).unwrap();
             let name = format!("crd/{}", name_of(kind));
-            stage.kubectl(&[
-                "wait",
-                &name,
-                "--for",
-                "condition=Established",
-                "--timeout",
-                "60s",
-            ]);
+            let wait = ["wait", &name, "--for", "condition=Established", "--timeout", "1s"];
+            stage.wait(&format!("{name} is established"), || {
+                stage.try_kubectl(&wait).ok().map(drop)
+            });
         }
         Self(stage)
     }
