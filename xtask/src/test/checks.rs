@@ -56,10 +56,10 @@ impl Checks {
         let mut again = || -> anyhow::Result<()> {
             for part in [Extent::Programs, Extent::Product, Extent::StandIns] {
                 let again = build::build(part, &Inventory::default(), progress);
-                let again = again.with_context(|| format!("{part:?} alone do not build"))?;
+                let again = again.with_context(|| format!("selection {part:?} does not build alone"))?;
                 ensure!(
                     again.compiled == 0,
-                    "{} crates are compiled once more when {part:?} are built alone",
+                    "{} crates are compiled once more when selection {part:?} is built alone",
                     again.compiled
                 );
             }

@@ -20,7 +20,14 @@ impl<'a> Definitions<'a> {
         for kind in ["VirtualMachine", "VirtualMachineInstance"] {
             stage.kubectl.apply(&definition(kind).to_string()).unwrap();
             let name = format!("crd/{}", name_of(kind));
-            let wait = ["wait", &name, "--for", "condition=Established", "--timeout", "1s"];
+            let wait = [
+                "wait",
+                name.as_str(),
+                "--for",
+                "condition=Established",
+                "--timeout",
+                "1s",
+            ];
             stage.wait(&format!("{name} is established"), || {
                 stage.try_kubectl(&wait).ok().map(drop)
             });
