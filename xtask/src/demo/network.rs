@@ -10,8 +10,10 @@ use super::{commands, prepare};
 use crate::image;
 use crate::install::{self, apply, example, wait_for};
 
-/// Two pods, each with a Service.
+/// Two pods, each with a Service and a port of its node.
 const PODS: &str = "cluster-network-pods.yaml";
+/// Port of the pods and their Services.
+const PORT: &str = "8080";
 /// Prefix of endpoints on nodes, before the name of the node; and an endpoint that needs DNS.
 const TARGET: &str = "network-check-target-";
 const NAMED: &str = "network-check-target-service-cluster";
@@ -56,18 +58,20 @@ fn nodes(kubectl: &Kubectl) -> anyhow::Result<String> {
     Ok(kubectl.run(["get", "nodes"])?)
 }
 
-/// A pod sends requests to another pod on the other node, by its address and by its Service.
+/// A pod sends requests to a pod on the other node: to its address, its Service and its port of the node.
 #[derive(Debug)]
 struct Visit {
     from: String,
     to: String,
     address: String,
     service: String,
+    /// Address and port.
+    node: [String; 2],
 }
 
 fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::Result<Visit> {
     steps.step(&format!(
-        "pod {from} asks pod {to}, by its address and by its Service"
+        "pod {from} asks pod {to}, by its address, its Service and its port of the node"
     ));
     let pod = |steps: &mut Steps, name: &str| {
         wait_for(
@@ -99,10 +103,19 @@ fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::
         to: to.to_owned(),
         address: text(&asked["status"]["podIP"]),
         service: text(&service["spec"]["clusterIP"]),
+        node: [
+            text(&asked["status"]["hostIP"]),
+            asked["spec"]["containers"][0]["ports"][0]["hostPort"].to_string(),
+        ],
     };
-    for address in [&visit.address, &visit.service] {
+    let [node, node_port] = &visit.node;
+    for (address, port) in [
+        (&visit.address, PORT),
+        (&visit.service, PORT),
+        (node, node_port.as_str()),
+    ] {
         cluster::wait::until(&format!("an answer of {address}"), super::TIMEOUT, || {
-            let ask = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 8080");
+            let ask = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}");
             let answer = kubectl.run(["exec", from, "--", "sh", "-c", &ask]);
             let answer = answer.map_err(|error| error.to_string())?;
             if answer.lines().next_back() == Some(to) {
@@ -167,10 +180,12 @@ fn story(before: &str, after: &str, visits: &[Visit], check: &str) -> String {
         to,
         address,
         service,
+        node: [node, port],
     } in visits
     {
         text.push_str(&format!(
-            "{from} was answered by {to} on the other node, at {address} and by its Service at {service}\n"
+            "{from} was answered by {to} on the other node: at {address}, by its Service at {service}, and by \
+             port {port} of the node at {node}\n"
         ));
     }
     text.push_str(&format!(
