@@ -215,6 +215,7 @@ impl Network {
             busy = busy.max(memory::processor_time(pid));
         }
         figures.memory(self.peer, "memory of the daemon, RSS (KiB)", most.rss);
+        figures.memory(self.peer, "memory of the daemon, Pss (KiB)", most.pss);
         figures.memory(self.peer, "memory of the daemon, anonymous (KiB)", most.anonymous);
         figures.start(self.peer, "processor time of the daemon so far (ms)", busy);
         Ok(())
