@@ -38,13 +38,13 @@ mod probes;
 pub mod render;
 mod reporter;
 mod requests;
-mod secrets;
+pub mod secrets;
 mod settings;
 mod shared;
 mod tls_profile;
 mod variables;
 pub mod webhook;
-mod yaml;
+pub mod yaml;
 
 mod program_name;
 mod routes;

@@ -3,20 +3,20 @@
 use serde_json::Value;
 
 /// Replacement of a secret. The nmstate library interprets it as the secret that the host has.
-pub(crate) const HIDDEN: &str = "<_password_hid_by_nmstate>";
+pub const HIDDEN: &str = "<_password_hid_by_nmstate>";
 
 /// Keys whose values are secret: of 802.1X, `MACsec` and `IPsec`.
 const KEYS: [&str; 4] = ["password", "private-key-password", "mka-cak", "psk"];
 
 /// The document with hidden secrets.
-pub(crate) fn hidden(document: &Value) -> Value {
+pub fn hidden(document: &Value) -> Value {
     let mut shown = document.clone();
     each(&mut shown, &mut |secret| *secret = HIDDEN.into());
     shown
 }
 
 /// Whether the document has a hidden secret.
-pub(crate) fn has_hidden(document: &Value) -> bool {
+pub fn has_hidden(document: &Value) -> bool {
     match document {
         Value::String(text) => text == HIDDEN,
         Value::Array(items) => items.iter().any(has_hidden),
@@ -26,20 +26,36 @@ pub(crate) fn has_hidden(document: &Value) -> bool {
 }
 
 /// The text without the secrets of the document, in any quoting.
-pub(crate) fn hidden_in(text: &str, document: &Value) -> String {
-    let mut secrets = Vec::new();
+pub fn hidden_in(text: &str, document: &Value) -> String {
+    // A marker that the text has already: a short secret may be a part of it.
+    let mut secrets = vec![HIDDEN.to_owned()];
     each(&mut document.clone(), &mut |secret| match secret {
         Value::String(secret) => secrets.extend(quoted(secret)),
         secret => secrets.push(secret.to_string()),
     });
-    // The longest comes first: one secret may contain another.
-    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-    secrets
+    secrets.retain(|secret| !secret.is_empty());
+    secrets.sort_unstable();
+    secrets.dedup();
+    // All are found in the text itself. If they were replaced one after the other, a short secret would be found in the
+    // replacements of others, and the text would grow with each.
+    let mut found: Vec<(usize, usize)> = secrets
         .iter()
-        .filter(|secret| !secret.is_empty())
-        .fold(text.to_owned(), |text, secret| {
-            text.replace(secret.as_str(), HIDDEN)
-        })
+        .flat_map(|secret| text.match_indices(secret.as_str()))
+        .map(|(start, secret)| (start, start + secret.len()))
+        .collect();
+    found.sort_unstable();
+    let mut shown = String::with_capacity(text.len());
+    let mut end = 0;
+    for (start, its_end) in found {
+        // One secret may contain or overlap another.
+        if start >= end {
+            shown.push_str(&text[end..start]);
+            shown.push_str(HIDDEN);
+        }
+        end = end.max(its_end);
+    }
+    shown.push_str(&text[end..]);
+    shown
 }
 
 /// The forms of a secret in texts: verbatim, escaped as JSON, and as Rust's `Debug`.
@@ -156,6 +172,24 @@ mod tests {
         let expected = serde_json::to_value(&state).expect("JSON");
         assert_ne!(whole, expected);
         assert_eq!(hidden(&whole), expected);
+    }
+
+    #[test]
+    fn secrets_that_occur_in_the_replacement_are_hidden_once() {
+        let interfaces = vec![json!({"802.1x": {"password": "s", "private-key-password": "pass"}}); 100];
+        let document = json!({ "interfaces": interfaces });
+        let shown = hidden_in("x s pass", &document);
+        assert_eq!(shown, format!("x {HIDDEN} {HIDDEN}"));
+        assert_eq!(hidden_in(&shown, &document), shown);
+    }
+
+    #[test]
+    fn overlapping_secrets_leave_no_part() {
+        let document = json!({"password": ["abc", "cde", "b"]});
+        assert_eq!(
+            hidden_in("xabcdex abccde", &document),
+            format!("x{HIDDEN}x {HIDDEN}{HIDDEN}")
+        );
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub struct Malformed(String);
 
 /// All documents of a text, without empty ones.
-pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Malformed> {
+pub fn documents(text: &str) -> Result<Vec<Value>, Malformed> {
     serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| Malformed(error.to_string()))
 }
 
