@@ -29,7 +29,7 @@ const FOLDER: &str = "image";
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Build the programs again in other directories, and fail if their bytes differ
+    /// Build the image again in other directories, and fail if the bytes of a program or of the image differ
     #[arg(long)]
     twice: bool,
 }
@@ -202,15 +202,14 @@ pub(crate) fn compile(programs: &[Program], steps: &mut dyn Progress) -> anyhow:
 
 /// Builds the release programs and assembles the image.
 pub(crate) fn build(steps: &mut dyn Progress) -> anyhow::Result<Built> {
-    let place = Place::usual()?;
+    build_in(&Place::usual()?, steps)
+}
+
+fn build_in(place: &Place, steps: &mut dyn Progress) -> anyhow::Result<Built> {
     place.compile(&PROGRAMS, steps)?;
     let papers = papers::write(&place.target.join(FOLDER), steps)?;
-    assemble(
-        &PROGRAMS.map(|program| (program, place.built(program))),
-        &papers,
-        "weft.tar",
-        steps,
-    )
+    let programs = PROGRAMS.map(|program| (program, place.built(program)));
+    assemble(&programs, &papers, place.archive(), steps)
 }
 
 /// Assembles an image of the development build, for tests and experiments, because the release build takes minutes. It
@@ -227,13 +226,14 @@ pub(crate) fn development(inventory: &Inventory, steps: &mut dyn Progress) -> an
         let strip = run::output(Command::new("strip").arg("-o").arg(&file).arg(&unstripped));
         programs.push((program, if strip.is_ok() { file } else { unstripped }));
     }
-    assemble(&programs, &[], "development.tar", steps)
+    let archive = paths::target().join(FOLDER).join("development.tar");
+    assemble(&programs, &[], archive, steps)
 }
 
 fn assemble(
     programs: &[(Program, PathBuf)],
     papers: &[Paper],
-    archive: &str,
+    archive: PathBuf,
     steps: &mut dyn Progress,
 ) -> anyhow::Result<Built> {
     steps.step("assembling the image");
@@ -253,7 +253,6 @@ fn assemble(
             .iter()
             .map(|paper| (paper.name, paper.content.len() as u64)),
     );
-    let archive = paths::target().join(FOLDER).join(archive);
     let reference = layout(contents, papers).write(&archive, NAME, None)?;
     let bytes = fs::metadata(&archive)
         .with_context(|| format!("cannot read {}", archive.display()))?

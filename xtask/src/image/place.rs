@@ -56,6 +56,11 @@ impl Place {
             .join(program.name)
     }
 
+    /// Returns the path of the assembled image.
+    pub(super) fn archive(&self) -> PathBuf {
+        self.target.join(FOLDER).join("weft.tar")
+    }
+
     /// Builds static, optimised programs.
     pub(super) fn compile(&self, programs: &[Program], steps: &mut dyn Progress) -> anyhow::Result<()> {
         let dir = self.target.join(FOLDER);

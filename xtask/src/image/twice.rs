@@ -1,4 +1,4 @@
-//! `cargo xtask image --twice`: a second build of the programs in other directories, with equal bytes.
+//! `cargo xtask image --twice`: a second build of the image in other directories, with equal bytes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,22 +8,24 @@ use anyhow::{Context, bail};
 use cluster::{Home, Progress};
 use sha2::{Digest, Sha256};
 
-use super::PROGRAMS;
 use super::place::{Place, copy_sources};
+use super::{PROGRAMS, build_in};
 
 /// Name of the directory in Weft's cache. Inside the normal directory, Cargo would read this repository's settings
 /// twice.
 const NAME: &str = "image-twice";
+/// Name of the whole image as text.
+const IMAGE: &str = "image";
 
-/// A program of both builds.
+/// A program, or the image, of both builds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pair {
     name: &'static str,
     digests: [String; 2],
 }
 
-/// Builds the programs in other directories, and compares them with those of the normal build. Returns the digests as
-/// text.
+/// Builds the image in other directories, and compares it and its programs with those of the normal build. Returns the
+/// digests as text.
 pub(super) fn compare(steps: &mut dyn Progress) -> anyhow::Result<String> {
     let home = Home::from_env()?;
     let _lock = home.lock(NAME, steps)?;
@@ -34,20 +36,14 @@ pub(super) fn compare(steps: &mut dyn Progress) -> anyhow::Result<String> {
     let usual = Place::usual()?;
     let other = prepare(&dir, &usual)?;
     steps.step("building again in other directories");
-    other.compile(&PROGRAMS, steps)?;
-    let mut pairs = Vec::new();
-    for program in PROGRAMS {
-        let digests = [digest(&usual.built(program))?, digest(&other.built(program))?];
-        let name = program.name;
-        pairs.push(Pair { name, digests });
-    }
-    match verdict(&pairs) {
+    build_in(&other, steps)?;
+    match verdict(&pairs(&usual, &other)?) {
         Ok(same) => {
             clear()?;
             Ok(same)
         }
         Err(different) => bail!(
-            "{different}the programs of both builds are in {} and {}; diffoscope shows their differences",
+            "{different}both builds are in {} and {}; diffoscope shows their differences",
             usual.target.display(),
             other.target.display()
         ),
@@ -67,6 +63,20 @@ fn prepare(dir: &Path, usual: &Place) -> anyhow::Result<Place> {
     Ok(place)
 }
 
+/// Returns the digests of each program, and of the image: its documents are compared by it alone.
+fn pairs(one: &Place, other: &Place) -> anyhow::Result<Vec<Pair>> {
+    let programs = PROGRAMS.map(|program| (program.name, [one.built(program), other.built(program)]));
+    let image = (IMAGE, [one.archive(), other.archive()]);
+    programs
+        .into_iter()
+        .chain([image])
+        .map(|(name, [one, other])| {
+            let digests = [digest(&one)?, digest(&other)?];
+            Ok(Pair { name, digests })
+        })
+        .collect()
+}
+
 fn digest(file: &Path) -> anyhow::Result<String> {
     let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(Sha256::digest(content)
@@ -75,7 +85,7 @@ fn digest(file: &Path) -> anyhow::Result<String> {
         .collect())
 }
 
-/// Returns a line for each program, or an error if one differs.
+/// Returns a line for each program and for the image, or an error if one differs.
 fn verdict(pairs: &[Pair]) -> Result<String, String> {
     let line = |pair: &Pair| {
         let [one, other] = &pair.digests;
@@ -101,6 +111,40 @@ fn verdict(pairs: &[Pair]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A build with these contents of all programs, and of the image.
+    fn built(target: &Path, program: &str, image: &str) -> Place {
+        let place = Place {
+            sources: target.join("sources"),
+            target: target.to_owned(),
+            home: target.join("home"),
+        };
+        let programs = PROGRAMS.map(|it| (place.built(it), program));
+        for (file, content) in programs.into_iter().chain([(place.archive(), image)]) {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, content).unwrap();
+        }
+        place
+    }
+
+    #[test]
+    fn different_image_of_same_programs_fails_the_comparison() {
+        let dir = tempfile::tempdir().unwrap();
+        let build = |name: &str, program, image| built(&dir.path().join(name), program, image);
+        let usual = build("usual", "p", "i");
+        let same = verdict(&pairs(&usual, &build("same", "p", "i")).unwrap()).unwrap();
+        let lines: Vec<&str> = same.lines().collect();
+        assert_eq!(lines.len(), PROGRAMS.len() + 1, "{same}");
+        assert!(lines.last().unwrap().starts_with("image "), "{same}");
+        let other = verdict(&pairs(&usual, &build("other", "p", "j")).unwrap()).unwrap_err();
+        assert_eq!(other.matches("different").count(), 1, "{other}");
+        assert_eq!(
+            other.matches("the same in both builds").count(),
+            PROGRAMS.len(),
+            "{other}"
+        );
+        assert!(other.contains("\nimage "), "{other}");
+    }
 
     #[test]
     fn different_program_fails_the_comparison() {
