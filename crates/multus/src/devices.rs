@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 mod checkpoint;
 pub(crate) mod claims;
-mod pod_resources;
+pub mod pod_resources;
 
 /// Default of kubelet's directory.
 const KUBELET_DIR: &str = "/var/lib/kubelet";
@@ -34,6 +34,7 @@ pub enum Error {
     /// The pod's resource claims are unusable.
     #[error("{0}")]
     Claims(#[from] claims::Error),
+    /// The checkpoint could not be read in time.
     #[error("{0}")]
     Work(#[from] workers::Error),
 }

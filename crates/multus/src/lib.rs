@@ -52,7 +52,7 @@ pub mod certificate;
 mod cluster;
 pub mod config;
 mod daemon;
-mod devices;
+pub mod devices;
 pub mod doctor;
 pub mod execution;
 pub mod explain;

@@ -58,17 +58,23 @@ pub(super) fn devices_of(dir: &Path, pod: &PodRef) -> Result<Devices, Error> {
         path: path.clone(),
         source,
     })?;
-    let Checkpoint { data } =
-        serde_json::from_slice(&text).map_err(|source| Error::Parse { path, source })?;
-    let mut devices = Devices::default();
-    let entries = data.entries.unwrap_or_default().into_iter();
-    for entry in entries.filter(|entry| pod.uid.as_ref() == Some(&entry.pod_uid)) {
-        let by_node = entry.device_ids.unwrap_or_default().into_values();
-        for device in by_node.flatten().flatten() {
-            devices.add(&entry.resource_name, device);
+    Devices::of_checkpoint(&text, pod.uid.as_deref()).map_err(|source| Error::Parse { path, source })
+}
+
+impl Devices {
+    /// The devices of the pod with this UID in the text of a checkpoint. A pod without a UID has none.
+    pub fn of_checkpoint(text: &[u8], uid: Option<&str>) -> Result<Self, serde_json::Error> {
+        let Checkpoint { data } = serde_json::from_slice(text)?;
+        let mut devices = Self::default();
+        let entries = data.entries.unwrap_or_default().into_iter();
+        for entry in entries.filter(|entry| uid == Some(entry.pod_uid.as_str())) {
+            let by_node = entry.device_ids.unwrap_or_default().into_values();
+            for device in by_node.flatten().flatten() {
+                devices.add(&entry.resource_name, device);
+            }
         }
+        Ok(devices)
     }
-    Ok(devices)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

@@ -20,11 +20,31 @@ const JOB_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// `ListPodResourcesResponse`
+/// `ListPodResourcesResponse`: the devices of all pods of the node.
 #[derive(Clone, PartialEq, Message)]
-struct Response {
+pub struct Response {
     #[prost(message, repeated, tag = "1")]
     pods: Vec<PodResources>,
+}
+
+impl Response {
+    /// The devices of a pod.
+    pub fn devices_of(self, namespace: &str, name: &str) -> Devices {
+        let mut devices = Devices::default();
+        let wanted = self
+            .pods
+            .into_iter()
+            .filter(|found| found.name == name && found.namespace == namespace);
+        for group in wanted
+            .flat_map(|found| found.containers)
+            .flat_map(|found| found.devices)
+        {
+            for id in group.ids {
+                devices.add(&group.resource, id);
+            }
+        }
+        devices
+    }
 }
 
 /// `PodResources`
@@ -57,20 +77,8 @@ struct Group {
 /// The devices of a pod.
 pub(super) async fn devices_of(socket: &Path, pod: &PodRef) -> Result<Devices, grpc::Error> {
     let listed = timeout(JOB_TIMEOUT, ask(socket)).await;
-    let Response { pods } = listed.unwrap_or(Err(grpc::Error::Late(JOB_TIMEOUT)))?;
-    let mut devices = Devices::default();
-    let wanted = pods
-        .into_iter()
-        .filter(|found| found.name == pod.name && found.namespace == pod.namespace);
-    for group in wanted
-        .flat_map(|found| found.containers)
-        .flat_map(|found| found.devices)
-    {
-        for id in group.ids {
-            devices.add(&group.resource, id);
-        }
-    }
-    Ok(devices)
+    let response = listed.unwrap_or(Err(grpc::Error::Late(JOB_TIMEOUT)))?;
+    Ok(response.devices_of(&pod.namespace, &pod.name))
 }
 
 /// Lists all pods' devices. Retries while kubelet restarts or is overloaded: it limits calls to some hundred a

@@ -136,15 +136,18 @@ fn object(path: &Path) -> Result<Option<Box<RawValue>>, Error> {
     let Some(text) = read(path)? else {
         return Ok(None);
     };
-    let malformed = |source| Error::Malformed {
+    parse(text).map(Some).map_err(|source| Error::Malformed {
         path: path.to_owned(),
         source,
-    };
+    })
+}
+
+/// The object that the text of a file is, without the white space around it.
+pub fn parse(text: String) -> Result<Box<RawValue>, serde_json::Error> {
     // The parser limits the depth; a raw value alone would not.
-    match serde_json::from_str::<Value>(&text) {
-        Ok(Value::Object(_)) => RawValue::from_string(text).map(Some).map_err(malformed),
-        Ok(_) => Err(malformed(serde::de::Error::custom("expected an object"))),
-        Err(error) => Err(malformed(error)),
+    match serde_json::from_str::<Value>(&text)? {
+        Value::Object(_) => RawValue::from_string(text),
+        _ => Err(serde::de::Error::custom("expected an object")),
     }
 }
 
