@@ -1,20 +1,32 @@
-//! `weft network check`: prints the results of the cluster's checks, node by node.
+//! `weft network check`: runs the cluster's checks now, and prints their results node by node.
+//!
+//! ```text
+//! annotation on each check ──> source: runs it ──> status ──> new result ──> table
+//!            └────────────── 30 s without ──────────────────> no new result ──┘
+//! ```
+//!
+//! A result is new if the status had another one when the annotation was written. No clocks are compared: those of the
+//! user's machine and of the nodes may differ.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::connectivity_check::PodNetworkConnectivityCheck as Check;
+use api::connectivity_check::{LogEntry, PodNetworkConnectivityCheck as Check};
 use clap::Args as ClapArgs;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube_kit::client::PRODUCT;
 use kube_kit::connection::{self, Answer, Flags};
 use kube_kit::duration::GoDuration;
 use kube_kit::pages::Pages;
 use program::table::aligned;
+use program::terminal;
+use serde_json::json;
+use tokio::time::Instant;
 
 use crate::messages;
-use crate::names::{INTERVAL, NAMESPACE, REACHABLE, SOURCE, TO};
+use crate::names::{APP, INTERVAL, NAMESPACE, REACHABLE, REQUESTED, SOURCE, TO};
 
 #[cfg(test)]
 mod tests;
@@ -22,14 +34,23 @@ mod tests;
 /// Older results count as none.
 const STALE: Duration = Duration::from_secs(INTERVAL.as_secs() * 5);
 
+/// Deadline of the results after a request. A check of a silent endpoint takes 10 s, and may have to wait for others.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Interval between two lists of checks.
+const POLL: Duration = Duration::from_millis(500);
+
 const EXAMPLES: &str = "\
 Examples:
   weft network check
   weft network check --node node1
   weft network check --failures --context production
+  weft network check --stored
 
-Exit code: 0 all endpoints are reachable, 1 some are not, or have no result, 2
-unknown or failed.";
+The pod of network-check-source runs the checks now. You need the right to patch
+them; without it, use --stored.
+
+Exit code: 0 all endpoints are reachable, 1 some are not, or have no new result,
+2 unknown or failed.";
 
 /// Arguments of `weft network check`.
 #[derive(Clone, Debug, ClapArgs)]
@@ -41,6 +62,9 @@ pub struct Args {
     /// Show only endpoints that are not known to be reachable
     #[arg(long)]
     failures: bool,
+    /// Show the latest results, without running the checks
+    #[arg(long)]
+    stored: bool,
     #[command(flatten)]
     cluster: Flags,
 }
@@ -57,28 +81,138 @@ enum Error {
     NoChecks,
     #[error("node {0} has no connectivity checks\nNodes with checks: {1}")]
     NoNode(String, String),
+    #[error(
+        "cannot run the connectivity checks: {0}\nThis needs the right to patch \
+         podnetworkconnectivitychecks in namespace {NAMESPACE}. `weft network check --stored` shows their latest results."
+    )]
+    Request(String),
 }
 
-/// Reads the checks and returns the text to print.
+impl Args {
+    /// True if the checks of a node are shown.
+    fn shows(&self, node: &str) -> bool {
+        let wanted = self.node.as_deref().map(crate::generator::label);
+        wanted.is_none_or(|wanted| wanted == node)
+    }
+}
+
+/// The latest success and the latest failure of a check.
+type Latest = [Option<LogEntry>; 2];
+
+fn latest(check: &Check) -> Latest {
+    let first = |list: &[LogEntry]| list.first().cloned();
+    let status = check.status.as_ref();
+    [
+        status.and_then(|status| first(&status.successes)),
+        status.and_then(|status| first(&status.failures)),
+    ]
+}
+
+/// The checks that were requested to run, by name, with their latest results at that time.
+#[derive(Default)]
+struct Requested(BTreeMap<String, Latest>);
+
+impl Requested {
+    /// True if the check was requested to run, and has no new result.
+    fn lacks(&self, check: &Check) -> bool {
+        let before = self.0.get(check.metadata.name.as_deref().unwrap_or_default());
+        before.is_some_and(|before| *before == latest(check))
+    }
+}
+
+/// Runs the checks, unless stored results are wanted, and returns the text to print.
 pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
         let client = connection::connect(&args.cluster).await?;
         let api: Api<Check> = Api::namespaced(client, NAMESPACE);
-        let checks = match Pages::new(api, ListParams::default()).all().await {
-            Ok(checks) => checks,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Err(Error::NoChecks),
-            Err(error) => return Err(connection::Error::of("list the checks", &error).into()),
-        };
-        report(&checks, args, Timestamp::now())
+        let checks = list(&api).await?;
+        if args.stored {
+            return report(&checks, &Requested::default(), args, Timestamp::now());
+        }
+        let shown: Vec<_> = checks.iter().filter(|check| args.shows(&node(check))).collect();
+        let requested = request(&api, &shown).await?;
+        let checks = results(&api, checks, &requested).await?;
+        report(&checks, &requested, args, Timestamp::now())
     })
+}
+
+async fn list(api: &Api<Check>) -> Result<Vec<Check>, Error> {
+    match Pages::new(api.clone(), ListParams::default()).all().await {
+        Ok(checks) => Ok(checks),
+        Err(kube::Error::Api(status)) if status.code == 404 => Err(Error::NoChecks),
+        Err(error) => Err(connection::Error::of("the connectivity checks", &error).into()),
+    }
+}
+
+/// Requests a run of the checks.
+async fn request(api: &Api<Check>, checks: &[&Check]) -> Result<Requested, Error> {
+    let time = Timestamp::now().to_string();
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { REQUESTED: time } } }));
+    let parameters = PatchParams {
+        field_manager: Some(PRODUCT.to_owned()),
+        ..PatchParams::default()
+    };
+    let mut requested = Requested::default();
+    for name in checks.iter().filter_map(|check| check.metadata.name.as_deref()) {
+        match api.patch(name, &parameters, &patch).await {
+            Ok(check) => {
+                requested.0.insert(name.to_owned(), latest(&check));
+            }
+            // The check was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => {
+                return Err(match connection::Error::of(name, &error) {
+                    connection::Error::Forbidden { cause, .. } | connection::Error::Other { cause, .. } => {
+                        Error::Request(cause)
+                    }
+                    unanswered => unanswered.into(),
+                });
+            }
+        }
+    }
+    Ok(requested)
+}
+
+/// Waits for new results of all requested checks, until the deadline, and returns all checks.
+async fn results(
+    api: &Api<Check>,
+    mut checks: Vec<Check>,
+    requested: &Requested,
+) -> Result<Vec<Check>, Error> {
+    let end = Instant::now() + DEADLINE;
+    let mut before = 0;
+    loop {
+        let missing = checks.iter().filter(|check| requested.lacks(check)).count();
+        if missing == 0 || Instant::now() >= end {
+            return Ok(checks);
+        }
+        if missing != before {
+            let all = requested.0.len();
+            terminal::remark(format_args!(
+                "waiting for the results of {missing} of {all} checks\n"
+            ));
+            before = missing;
+        }
+        tokio::time::sleep(POLL).await;
+        checks = list(api).await?;
+    }
 }
 
 /// The state of an endpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum State {
-    Reachable { latency: String },
-    Unreachable { since: Option<String>, cause: String },
-    Stale { since: String },
+    Reachable {
+        latency: String,
+    },
+    Unreachable {
+        since: Option<String>,
+        cause: String,
+    },
+    Stale {
+        since: String,
+    },
+    /// The check was requested to run, and has no result newer than of this time, if any.
+    Unanswered(Option<String>),
     Unchecked,
 }
 
@@ -104,15 +238,20 @@ fn target<'a>(check: &'a Check, node: &str) -> &'a str {
     target.unwrap_or_else(|| messages::target(name))
 }
 
-fn state(check: &Check, now: Timestamp) -> State {
+fn state(check: &Check, requested: &Requested, now: Timestamp) -> State {
+    let latest = latest(check);
+    let newest = latest
+        .iter()
+        .flatten()
+        .filter_map(|entry| entry.time.as_ref())
+        .max();
+    if requested.lacks(check) {
+        return State::Unanswered(newest.map(|newest| newest.0.to_string()));
+    }
     let status = check.status.clone().unwrap_or_default();
     let Some(reachable) = status.conditions.iter().find(|it| it.type_ == REACHABLE) else {
         return State::Unchecked;
     };
-    let newest = [&status.successes, &status.failures]
-        .into_iter()
-        .filter_map(|list| list.first()?.time.as_ref())
-        .max();
     let age = newest.and_then(|newest| Duration::try_from(now.duration_since(newest.0)).ok());
     if let (Some(age), Some(newest)) = (age, newest)
         && age > STALE
@@ -133,7 +272,7 @@ fn state(check: &Check, now: Timestamp) -> State {
     }
 }
 
-fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error> {
+fn report(checks: &[Check], requested: &Requested, args: &Args, now: Timestamp) -> Result<Answer, Error> {
     let mut nodes: BTreeMap<String, Vec<&Check>> = BTreeMap::new();
     for check in checks {
         nodes.entry(node(check)).or_default().push(check);
@@ -142,17 +281,19 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
         return Err(Error::NoChecks);
     }
     if let Some(wanted) = &args.node {
-        let label = crate::generator::label(wanted);
         let all: Vec<_> = nodes.keys().map(String::as_str).collect();
         let all = all.join(", ");
-        nodes.retain(|node, _| *node == label);
+        nodes.retain(|node, _| args.shows(node));
         if nodes.is_empty() {
             return Err(Error::NoNode(wanted.clone(), all));
         }
     }
     let (mut text, mut reached, mut total) = (String::new(), 0, 0);
     for (node, checks) in &nodes {
-        let rows: Vec<_> = checks.iter().map(|check| (*check, state(check, now))).collect();
+        let rows: Vec<_> = checks
+            .iter()
+            .map(|check| (*check, state(check, requested, now)))
+            .collect();
         let of_node = rows
             .iter()
             .filter(|(_, state)| matches!(state, State::Reachable { .. }))
@@ -168,6 +309,13 @@ fn report(checks: &[Check], args: &Args, now: Timestamp) -> Result<Answer, Error
         1 => format!("\n1 of {total} endpoints is not known to be reachable.\n"),
         _ => format!("\n{bad} of {total} endpoints are not known to be reachable.\n"),
     };
+    if nodes.values().flatten().any(|check| requested.lacks(check)) {
+        text += &format!(
+            "\nSome checks have no new result after {}: does their source run?\n  kubectl --namespace \
+             {NAMESPACE} get pods --selector {APP}={SOURCE}\n",
+            GoDuration::from(DEADLINE)
+        );
+    }
     Ok(Answer::plain(text, bad == 0))
 }
 
@@ -196,7 +344,8 @@ fn row(target: &str, check: &Check, state: &State) -> [String; 4] {
                 GoDuration::from(STALE)
             ),
         ),
-        State::Unchecked => ("?   ", "not checked yet".to_owned()),
+        State::Unanswered(Some(last)) => ("?   ", format!("no new result, the last one is of {last}")),
+        State::Unanswered(None) | State::Unchecked => ("?   ", "not checked yet".to_owned()),
     };
     [
         format!("  {mark}"),

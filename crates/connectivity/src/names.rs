@@ -32,11 +32,16 @@ pub(crate) const TARGET_PORT: u16 = 8080;
 /// Directory of the serving certificate for metrics.
 pub(crate) const SERVING_CERTIFICATE: &str = "/var/run/secrets/serving-cert";
 
+/// Annotation of a check with the time of the latest request to run it at once.
+pub(crate) const REQUESTED: &str = "networkoperator.openshift.io/check-requested";
+
 /// Type of the condition of a check.
 pub(crate) const REACHABLE: &str = "Reachable";
 
 /// Interval between two checks of an endpoint.
 pub(crate) const INTERVAL: Duration = Duration::from_mins(1);
+/// Least time from a run of a check to the next run that is requested.
+pub(crate) const PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of a connection.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -1,5 +1,5 @@
-//! `weft check-endpoints`: connects once a minute to the endpoints of the checks whose source is its own pod, and
-//! writes the results into their statuses (cluster-network §13.4).
+//! `weft check-endpoints`: connects once a minute, and when `weft network check` requests it, to the endpoints of the
+//! checks whose source is its own pod, and writes the results into their statuses (cluster-network §13.4).
 //!
 //! ```text
 //! checks ──> one prober each ── result ──> Pending ──> writers ──> status of the check
@@ -24,15 +24,17 @@ use kube_kit::shutdown::Shutdown;
 use kube_kit::tls::Profile;
 use kube_kit::watch::{self, Change, DeserializeGuard, Options};
 use kube_kit::{auth, client, process};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
 use crate::names;
 
 mod probe;
+mod schedule;
 mod write;
 
-use probe::{Prober, Wanted};
+use probe::{Observed, Prober};
 use write::Writer;
 
 /// Deadline for the last results after SIGTERM, shorter than the grace period of a pod.
@@ -136,7 +138,7 @@ pub async fn check(
 ) {
     let checks: Api<DeserializeGuard<Check>> = Api::namespaced(client.clone(), &settings.namespace);
     let key = |metadata: &kube::core::ObjectMeta| metadata.name.clone().unwrap_or_default();
-    let mut watch = watch::start(checks, &Options::all(), key, Wanted::of);
+    let mut watch = watch::start(checks, &Options::all(), key, Observed::of);
     let store = watch.store();
     let writer = Arc::new(Writer::new(client.clone(), &settings));
     let mut writers = JoinSet::new();
@@ -153,7 +155,9 @@ pub async fn check(
             _ = summary.tick() => writer.sum_up().await,
             change = watch.next() => match change {
                 Some(Change::Applied(name)) => match store.get(&name) {
-                    Some(wanted) if wanted.source_pod == settings.pod => probers.start(&prober, name, wanted),
+                    Some(check) if check.wanted.source_pod == settings.pod => {
+                        probers.observe(&prober, name, check);
+                    }
                     _ => probers.stop(&prober, &name),
                 },
                 Some(Change::Deleted(name)) => probers.stop(&prober, &name),
@@ -180,19 +184,41 @@ pub async fn check(
 
 /// The tasks of the checks. A task ends when it is dropped.
 #[derive(Default)]
-struct Probers(HashMap<String, (Wanted, JoinSet<()>)>);
+struct Probers(HashMap<String, Probed>);
+
+/// A check that a task runs.
+struct Probed {
+    check: Observed,
+    /// Requests to run the check.
+    requests: Arc<Notify>,
+    _task: JoinSet<()>,
+}
 
 impl Probers {
-    /// Starts to probe an endpoint, unless it is probed already.
-    fn start(&mut self, prober: &Arc<Prober>, name: String, wanted: Wanted) {
-        if self.0.get(&name).is_some_and(|(known, _)| *known == wanted) {
+    /// Starts to probe the endpoint of a check, or, if it is probed already, passes on a request.
+    fn observe(&mut self, prober: &Arc<Prober>, name: String, check: Observed) {
+        if let Some(probed) = self.0.get_mut(&name)
+            && probed.check.wanted == check.wanted
+        {
+            if check.is_requested_since(&probed.check) {
+                probed.requests.notify_one();
+            }
+            probed.check = check;
             return;
         }
         self.stop(prober, &name);
+        let requests = Arc::new(Notify::new());
         let mut task = JoinSet::new();
-        let (prober, check, endpoint) = (Arc::clone(prober), name.clone(), wanted.clone());
-        task.spawn(async move { prober.run(&check, &endpoint).await });
-        self.0.insert(name, (wanted, task));
+        // The first probe is immediate, and serves a request that was made before.
+        let (prober, own, wanted) = (Arc::clone(prober), name.clone(), check.wanted.clone());
+        let requested = Arc::clone(&requests);
+        task.spawn(async move { prober.run(&own, &wanted, requested).await });
+        let probed = Probed {
+            check,
+            requests,
+            _task: task,
+        };
+        self.0.insert(name, probed);
     }
 
     fn stop(&mut self, prober: &Prober, name: &str) {

@@ -19,7 +19,7 @@ enum Question {
     Plan(cluster_network::cli::PlanArgs),
     /// Show the state and the problems of the network
     Status(cluster_network::cli::StatusArgs),
-    /// Show which endpoints the nodes reach
+    /// Run the connectivity checks, and show which endpoints are reached
     Check(connectivity::cli::Args),
 }
 

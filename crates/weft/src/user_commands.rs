@@ -33,7 +33,7 @@ Show the state of a cluster's network add-ons, and the effects of changes
   kubectl weft network plan -f network.yaml
                                    changes of a network configuration
   kubectl weft network status      state of the cluster's network
-  kubectl weft network check       endpoints that the nodes reach
+  kubectl weft network check       connectivity checks, run now
   kubectl weft nmstate preview -f policy.yaml
                                    changes of a policy on each node";
 

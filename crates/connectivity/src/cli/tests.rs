@@ -25,6 +25,7 @@ fn args(node: Option<&str>, failures: bool) -> Args {
     Args {
         node: node.map(str::to_owned),
         failures,
+        stored: false,
         cluster: Flags {
             kubeconfig: None,
             context: None,
@@ -34,7 +35,7 @@ fn args(node: Option<&str>, failures: bool) -> Args {
 
 fn printed(checks: &[Check], args: &Args) -> (String, u8) {
     let now = Timestamp::from_second(NOW).expect("a time");
-    match report(checks, args, now) {
+    match report(checks, &Requested::default(), args, now) {
         Ok(answer) => (answer.text, answer.code),
         Err(error) => (error.to_string(), 2),
     }
@@ -123,4 +124,50 @@ fn cluster_without_checks_is_reported() {
         "{text}"
     );
     assert_eq!(code, 2);
+}
+
+#[test]
+fn check_without_a_new_result_counts_as_not_reachable() {
+    // cluster-network#202
+    let names =
+        ["renewed", "silent", "new", "unrequested"].map(|name| format!("network-check-source-n1-to-{name}"));
+    let checks = |last: [&[Outcome]; 4]| -> Vec<Check> {
+        let named = names.iter().zip(last);
+        named.map(|(name, results)| check(name, "h:1", results)).collect()
+    };
+    let before = checks([
+        &[success(NOW - 60)],
+        &[success(NOW - 30)],
+        &[],
+        &[success(NOW - 20)],
+    ]);
+    let requested = before.iter().take(3);
+    let requested = requested.map(|check| (check.metadata.name.clone().unwrap_or_default(), latest(check)));
+    let requested = Requested(requested.collect());
+    // The clocks of this machine and of the source differ: that decides nothing.
+    let after = checks([
+        &[success(NOW - 60), failure(NOW - 50)],
+        &[success(NOW - 30)],
+        &[],
+        &[success(NOW - 20)],
+    ]);
+    assert_eq!(after.iter().filter(|check| requested.lacks(check)).count(), 2);
+    let now = Timestamp::from_second(NOW).expect("a time");
+    let answer = report(&after, &requested, &args(None, false), now).expect("an answer");
+    assert_eq!(
+        answer.text,
+        "\
+n1: 1 of 4 endpoints reachable
+  FAIL  renewed      h:1  since 2023-11-14T22:12:30Z: no
+  ?     silent       h:1  no new result, the last one is of 2023-11-14T22:12:50Z
+  ?     new          h:1  not checked yet
+  ok    unrequested  h:1  1ms
+
+3 of 4 endpoints are not known to be reachable.
+
+Some checks have no new result after 30s: does their source run?
+  kubectl --namespace openshift-network-diagnostics get pods --selector app=network-check-source
+"
+    );
+    assert_eq!(answer.code, 1);
 }

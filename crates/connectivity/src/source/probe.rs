@@ -1,19 +1,22 @@
-//! Probes the endpoints, each once in an interval.
+//! Probes the endpoints, each once in an interval and after a request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::connectivity_check::PodNetworkConnectivityCheck as Check;
+use api::connectivity_check::{
+    PodNetworkConnectivityCheck as Check, PodNetworkConnectivityCheckSpec as Spec,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use kube_kit::client::message;
-use tokio::sync::Semaphore;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::{Notify, Semaphore};
 
+use super::schedule::Schedule;
 use super::{Settings, Writer};
 use crate::dial::{self, Endpoint, Identity};
 use crate::messages;
 use crate::metrics::Metrics;
+use crate::names::REQUESTED;
 
 /// Maximum number of concurrent probes: all checks are due at the start.
 const AT_A_TIME: usize = 16;
@@ -31,12 +34,34 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(check: Check) -> Self {
+    fn of(spec: Spec) -> Self {
         Self {
-            source_pod: check.spec.source_pod,
-            endpoint: check.spec.target_endpoint,
-            secret: check.spec.tls_client_cert.map(|secret| secret.name),
+            source_pod: spec.source_pod,
+            endpoint: spec.target_endpoint,
+            secret: spec.tls_client_cert.map(|secret| secret.name),
         }
+    }
+}
+
+/// A check, and the latest request to run it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Observed {
+    pub(super) wanted: Wanted,
+    request: Option<String>,
+}
+
+impl Observed {
+    pub(super) fn of(check: Check) -> Self {
+        let annotations = check.metadata.annotations;
+        Self {
+            request: annotations.and_then(|mut annotations| annotations.remove(REQUESTED)),
+            wanted: Wanted::of(check.spec),
+        }
+    }
+
+    /// True if a run is requested that was not requested before.
+    pub(super) fn is_requested_since(&self, before: &Self) -> bool {
+        self.request.is_some() && self.request != before.request
     }
 }
 
@@ -60,11 +85,10 @@ impl Prober {
     }
 
     /// Probes the endpoint of a check without end.
-    pub(super) async fn run(&self, check: &str, wanted: &Wanted) {
-        let mut due = tokio::time::interval(self.interval);
-        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pub(super) async fn run(&self, check: &str, wanted: &Wanted, requests: Arc<Notify>) {
+        let mut schedule = Schedule::new(self.interval, requests);
         loop {
-            due.tick().await;
+            schedule.next().await;
             // The semaphore is never closed.
             let place = self.places.acquire().await.ok();
             let secret = match &wanted.secret {
@@ -109,5 +133,33 @@ impl Prober {
     pub(super) fn forget(&self, check: &str) {
         self.metrics.forget(check);
         self.writer.forget(check);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_new_value_of_the_annotation_is_a_request() {
+        let observed = |request: Option<&str>| {
+            let mut check = Check::new("a-to-b", Spec::default());
+            check.metadata.annotations =
+                request.map(|request| [(REQUESTED.to_owned(), request.to_owned())].into());
+            Observed::of(check)
+        };
+        for (before, after, requested) in [
+            (None, None, false),
+            (None, Some("1"), true),
+            (Some("1"), Some("1"), false),
+            (Some("1"), Some("2"), true),
+            (Some("1"), None, false),
+        ] {
+            assert_eq!(
+                observed(after).is_requested_since(&observed(before)),
+                requested,
+                "{before:?} {after:?}"
+            );
+        }
     }
 }

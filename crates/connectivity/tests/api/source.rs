@@ -22,7 +22,7 @@ const ROLES: &str = r#"[
    "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"checks"},
    "subjects":[{"kind":"ServiceAccount","name":"network-diagnostics","namespace":"openshift-network-diagnostics"}]}]"#;
 
-fn start(stage: &Stage, interval: Duration) -> Task {
+pub(crate) fn start(stage: &Stage, interval: Duration) -> Task {
     let roles: Vec<Value> = serde_json::from_str(ROLES).expect("JSON");
     for role in &roles {
         stage.apply(role);
@@ -37,12 +37,12 @@ fn start(stage: &Stage, interval: Duration) -> Task {
     })
 }
 
-fn reachable(status: &Value) -> &str {
+pub(crate) fn reachable(status: &Value) -> &str {
     status["conditions"][0]["status"].as_str().unwrap_or_default()
 }
 
 /// An address without a listener, which no other program takes meanwhile.
-fn unused() -> SocketAddr {
+pub(crate) fn unused() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, free_port().expect("a port")).into()
 }
 

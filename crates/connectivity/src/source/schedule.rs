@@ -1,0 +1,109 @@
+//! Decides when a check runs: once in an interval, and soon after a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use crate::names::PAUSE;
+
+/// The runs of a check. The first one is due at once.
+pub(super) struct Schedule {
+    due: Interval,
+    requests: Arc<Notify>,
+    /// True if a run is requested.
+    requested: bool,
+    /// Time of the latest run.
+    last: Option<Instant>,
+}
+
+impl Schedule {
+    pub(super) fn new(interval: Duration, requests: Arc<Notify>) -> Self {
+        let mut due = tokio::time::interval(interval);
+        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            due,
+            requests,
+            requested: false,
+            last: None,
+        }
+    }
+
+    /// Waits for the next run. One run serves all requests before it. A requested run follows the latest run after
+    /// [`PAUSE`] or later, and does not shift the interval.
+    pub(super) async fn next(&mut self) {
+        let earliest = self.last.map_or_else(Instant::now, |last| last + PAUSE);
+        loop {
+            tokio::select! {
+                _ = self.due.tick() => break,
+                () = self.requests.notified() => self.requested = true,
+                () = tokio::time::sleep_until(earliest), if self.requested => break,
+            }
+        }
+        self.requested = false;
+        self.last = Some(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use kube_kit::lock;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_mins(1);
+
+    /// The seconds after the start in which a check runs, of 130 seconds. Runs are requested in these seconds.
+    async fn runs(requested: &[u64]) -> Vec<u64> {
+        let (requests, runs) = (Arc::new(Notify::new()), Arc::new(Mutex::new(Vec::new())));
+        let start = Instant::now();
+        let mut task = JoinSet::new();
+        let mut schedule = Schedule::new(INTERVAL, Arc::clone(&requests));
+        let seen = Arc::clone(&runs);
+        task.spawn(async move {
+            loop {
+                schedule.next().await;
+                lock(&seen).push(start.elapsed().as_secs());
+            }
+        });
+        for second in requested {
+            tokio::time::sleep_until(start + Duration::from_secs(*second)).await;
+            requests.notify_one();
+        }
+        tokio::time::sleep_until(start + Duration::from_secs(130)).await;
+        lock(&runs).clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn check_runs_once_in_an_interval_and_soon_after_a_request() {
+        // cluster-network#202
+        let cases: [(&[u64], &[u64]); 6] = [
+            (&[], &[0, 60, 120]),
+            (&[30], &[0, 30, 60, 120]),
+            // Soon after a run.
+            (&[1], &[0, 5, 60, 120]),
+            (&[30, 31], &[0, 30, 35, 60, 120]),
+            // Many requests, one run.
+            (&[30, 31, 32, 34], &[0, 30, 35, 60, 120]),
+            // The run of the interval serves the request.
+            (&[58, 59], &[0, 58, 60, 120]),
+        ];
+        for (requested, expected) in cases {
+            assert_eq!(runs(requested).await, expected, "{requested:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_run_a_check_once_in_a_pause() {
+        // cluster-network#202
+        let requested: Vec<u64> = (1..130).collect();
+        let runs = runs(&requested).await;
+        // The interval adds a run at 60 and at 120 seconds, at most.
+        assert!(runs.len() <= 1 + 130 / 5 + 2, "{runs:?}");
+        assert!(runs.is_sorted_by(|one, two| two - one <= 6), "{runs:?}");
+    }
+}
