@@ -1,8 +1,14 @@
 //! Both configurations: the merge, rejections, and unsafe changes.
 
+use std::time::Duration;
+
+use cluster_network::settings::Settings;
 use serde_json::json;
 
-use crate::stage::{CLUSTER, MULTUS, OPERATOR, RECORD, Stage, managers};
+use crate::stage::{
+    CLUSTER, CLUSTER_OPERATOR, KUBE_PROXY, MULTUS, OPERATOR, POD_NETWORK, RECORD, Stage, condition, managers,
+    settings,
+};
 
 // cluster-network#9
 #[test]
@@ -125,4 +131,40 @@ fn deleted_operator_configuration_is_made_anew() {
         (object?["metadata"]["uid"] != before && object?["spec"]["defaultNetwork"]["type"] == "Calico")
             .then_some(())
     });
+}
+
+#[test]
+fn missing_image_of_kube_proxy_is_reported_and_the_other_parts_are_applied() {
+    let stage = Stage::start();
+    let without = || Settings {
+        kube_proxy_image: None,
+        ..settings()
+    };
+    let operator = stage.operator_of(without(), Duration::ZERO);
+    stage.configure("Weft");
+    let expected = "True RenderError: kube-proxy is to be deployed, and its image is not known: set environment variable \
+                    KUBE_PROXY_IMAGE of the operator, or deployKubeProxy to false";
+    stage.condition("Degraded", expected);
+    stage.wait_for(expected, CLUSTER_OPERATOR, |object| {
+        (condition(object?, "Degraded")? == expected).then_some(())
+    });
+    for path in [MULTUS, POD_NETWORK] {
+        stage.there(path);
+    }
+    stage.at_rest();
+    assert_eq!(stage.get(KUBE_PROXY), None);
+    // An operator with the image deploys it, and one without the image leaves it alone.
+    drop(operator);
+    let operator = stage.operator_of(settings(), Duration::ZERO);
+    stage.condition("Degraded", "False : ");
+    let before = stage.there(KUBE_PROXY)["metadata"]["resourceVersion"].clone();
+    drop(operator);
+    let _operator = stage.operator_of(without(), Duration::ZERO);
+    stage.condition("Degraded", expected);
+    stage.at_rest();
+    assert_eq!(stage.there(KUBE_PROXY)["metadata"]["resourceVersion"], before);
+    // A cluster that has its own kube-proxy needs no image.
+    stage.change(OPERATOR, &json!({ "spec": { "deployKubeProxy": false } }));
+    stage.condition("Degraded", "False : ");
+    stage.gone(KUBE_PROXY);
 }
