@@ -181,7 +181,7 @@ mod tests {
                 true,
                 at(second),
             );
-            let lines = found.progressing.join("\n");
+            let lines = found.progress();
             let finding = Finding {
                 failure: None,
                 progressing: (!lines.is_empty()).then_some(("Deploying", lines.as_str())),

@@ -190,6 +190,11 @@ pub fn crash_loop(workload: &str, pod: &str) -> String {
     format!("{workload} rollout is not making progress - pod {pod} is in CrashLoopBackOff State")
 }
 
+/// Cause of a rollout without progress: a node cannot get an image (§19.1).
+pub fn missing_image(image: &str, reason: &str) -> String {
+    format!("image {image}: {reason}")
+}
+
 /// Texts about egress routers (§17.5).
 pub mod egress_router {
     /// The router has no address.

@@ -65,7 +65,7 @@ pub struct Reconciler {
     machines: Option<BTreeSet<machines::Config>>,
     /// True after this process deleted upstream's objects from the management cluster.
     has_pruned_former: bool,
-    /// Pods in a crash loop.
+    /// Pods in a crash loop, or without their image.
     crashes: Crashes,
     /// Time of the next reconciliation, even without a change.
     look_again: Option<Instant>,

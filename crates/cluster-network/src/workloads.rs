@@ -72,8 +72,8 @@ impl State {
 /// Rollout of all workloads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assessment {
-    /// A line for each workload with a rollout in progress.
-    pub progressing: Vec<String>,
+    /// A line for each workload with a rollout in progress. A line without a workload is about all of them.
+    pub progressing: Vec<(Option<ObjectId>, String)>,
     /// Workloads whose rollout hangs, with the message of the condition.
     pub hung: Vec<(ObjectId, String)>,
     /// Workloads with the annotation of a hung rollout, whose rollout does not hang any more.
@@ -86,6 +86,30 @@ pub struct Assessment {
     pub look_again: Option<Duration>,
     /// Critical workloads with pods that are not available.
     pub unavailable: Vec<ObjectId>,
+}
+
+impl Assessment {
+    /// The message about all rollouts in progress. Empty without any.
+    pub fn progress(&self) -> String {
+        let lines: Vec<&str> = self.progressing.iter().map(|(_, line)| line.as_str()).collect();
+        lines.join("\n")
+    }
+
+    /// Adds a cause to the lines of a workload.
+    pub fn explain(&mut self, id: &ObjectId, cause: &str) {
+        let progressing = self
+            .progressing
+            .iter_mut()
+            .filter(|(of, _)| of.as_ref() == Some(id));
+        let hung = self.hung.iter_mut().filter(|(of, _)| of == id);
+        for line in progressing
+            .map(|(_, line)| line)
+            .chain(hung.map(|(_, line)| line))
+        {
+            line.push_str(": ");
+            line.push_str(cause);
+        }
+    }
 }
 
 /// Kind and name of a workload in messages. The part before the first slash is the cluster, empty for this cluster.
@@ -128,7 +152,9 @@ pub fn assess(
         );
     }
     if workloads.is_empty() {
-        found.progressing.push(crate::messages::DEPLOYING.to_owned());
+        found
+            .progressing
+            .push((None, crate::messages::DEPLOYING.to_owned()));
     }
     found.state.install_complete = Some(is_installed || (found.reached && found.progressing.is_empty()));
     found
@@ -171,7 +197,7 @@ fn one(
             }
             found.state.of(workload.kind()).push(observed);
         }
-        found.progressing.push(line);
+        found.progressing.push((Some(id.clone()), line));
     }
     if !is_hung && workload.has_annotation(names::ROLLOUT_HUNG) {
         found.moving_again.push(id);

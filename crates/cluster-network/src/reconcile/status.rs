@@ -48,9 +48,10 @@ impl Reconciler {
         let seen = annotation(names::LAST_SEEN_STATE);
         let state = State::read(seen.as_deref(), is_available);
         let operator = self.live(&observe::operator_config_id());
-        let assessment = self.assess(&state, operator.as_deref());
-        self.note_hung(&assessment).await;
+        let mut assessment = self.assess(&state, operator.as_deref());
         let crashes = self.note_crashes(&assessment.unavailable).await;
+        self.crashes.explain(&mut assessment);
+        self.note_hung(&assessment).await;
 
         let recorded = annotation(names::MACHINE_CONFIG_STATE);
         let machines = self.assess_machines(recorded.as_deref());
@@ -177,7 +178,7 @@ impl Reconciler {
             reason: "NoOperConfig",
             message: messages::OPERATOR_CONFIG_UNREADABLE.to_owned(),
         };
-        let lines = assessment.progressing.join("\n");
+        let lines = assessment.progress();
         let deploying = (!lines.is_empty()).then_some(("Deploying", lines.as_str()));
         let machines = machines
             .progressing

@@ -33,6 +33,11 @@ fn installed(complete: bool) -> State {
     }
 }
 
+fn lines(found: &Assessment) -> Vec<&str> {
+    let lines = found.progressing.iter();
+    lines.map(|(_, line)| line.as_str()).collect()
+}
+
 fn found(workload: &Value, before: &State) -> Assessment {
     assess(&[workload], before, VERSION, true, now())
 }
@@ -40,10 +45,7 @@ fn found(workload: &Value, before: &State) -> Assessment {
 #[test]
 fn cluster_without_workloads_is_deploying() {
     let found = assess(&[], &installed(false), VERSION, true, now());
-    assert_eq!(
-        (found.progressing, found.reached),
-        (vec!["Deploying".to_owned()], false)
-    );
+    assert_eq!((lines(&found), found.reached), (vec!["Deploying"], false));
     assert_eq!(found.state.install_complete, Some(false));
 }
 
@@ -65,13 +67,13 @@ fn unavailable_pods_count_down_until_all_are_available() {
         (0, None),
     ] {
         let found = found(&daemon_set("a", &scheduled(2, 2, unavailable)), &installed(false));
-        assert_eq!(found.progressing.first().map(String::as_str), line);
+        assert_eq!(lines(&found).first().copied(), line);
         assert_eq!(found.reached, line.is_none());
         assert_eq!(found.state.install_complete, Some(line.is_none()));
     }
     let none = found(&daemon_set("a", &scheduled(0, 0, 0)), &installed(false));
     assert_eq!(
-        none.progressing,
+        lines(&none),
         ["DaemonSet \"/ns/a\" is not yet scheduled on any nodes"]
     );
     let mut other = daemon_set("a", &scheduled(1, 1, 0));
@@ -92,12 +94,35 @@ fn pods_that_are_away_later_are_no_progress() {
     assert_eq!(State::read(Some(old), false).install_complete, Some(false));
 }
 
+// cluster-network#202
+#[test]
+fn cause_follows_the_lines_of_its_workload() {
+    let [a, b] = ["a", "b"].map(|name| daemon_set(name, &scheduled(2, 2, 1)));
+    let before = assess(&[&a, &b], &installed(false), VERSION, true, now());
+    let later = now() + SignedDuration::from_mins(10);
+    let mut found = assess(&[&a, &b], &before.state, VERSION, true, later);
+    found.explain(&found.unavailable[0].clone(), "cause");
+    assert_eq!(
+        lines(&found),
+        [
+            "DaemonSet \"/ns/a\" is not available (awaiting 1 nodes): cause",
+            "DaemonSet \"/ns/b\" is not available (awaiting 1 nodes)",
+        ]
+    );
+    let hung: Vec<bool> = found
+        .hung
+        .iter()
+        .map(|(_, line)| line.ends_with("Z: cause"))
+        .collect();
+    assert_eq!(hung, [true, false]);
+}
+
 #[test]
 fn workload_without_progress_hangs_until_it_moves() {
     let daemon = daemon_set("a", &scheduled(3, 1, 0));
     let before = found(&daemon, &installed(true));
     assert_eq!(
-        before.progressing,
+        lines(&before),
         ["DaemonSet \"/ns/a\" update is rolling out (1 out of 3 updated)"]
     );
     assert!(before.hung.is_empty());
@@ -129,7 +154,7 @@ fn workload_that_is_not_critical_decides_nothing() {
     });
     let waiting = found(&deployment, &installed(false));
     assert_eq!(
-        waiting.progressing,
+        lines(&waiting),
         ["Deployment \"/ns/a\" is waiting for other operators to become ready"]
     );
     assert!(waiting.reached && waiting.unavailable.is_empty());
@@ -137,7 +162,7 @@ fn workload_that_is_not_critical_decides_nothing() {
     deployment["metadata"]["generation"] = json!(2);
     let processed = found(&deployment, &installed(true));
     assert_eq!(
-        processed.progressing,
+        lines(&processed),
         ["Deployment \"/ns/a\" update is being processed (generation 2, observed generation 1)"]
     );
 }

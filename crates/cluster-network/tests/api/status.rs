@@ -156,38 +156,19 @@ fn crash_loop_of_a_critical_pod_is_reported() {
     stage.there(admission);
     stage.at_rest();
     stage.roll_out_all();
-    let pods = "/api/v1/namespaces/openshift-multus/pods";
-    let crashing = |name: &str, app: &str| {
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": app } },
-            "spec": { "containers": [{ "name": "c", "image": "i" }] },
-        });
-        stage.create(
-            "/api/v1/namespaces/openshift-multus/serviceaccounts",
-            &json!({
-                "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name },
-            }),
-        );
-        let mut pod = pod;
-        pod["spec"]["serviceAccountName"] = json!(name);
-        pod["spec"]["automountServiceAccountToken"] = json!(false);
-        stage.create(pods, &pod);
-        let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
-        stage.report(
-            &format!("{pods}/{name}"),
-            &json!({ "containerStatuses": [{
-                "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 9, "state": waiting,
-            }] }),
-        );
-    };
     // A non-critical workload does not decide condition `Available`.
-    crashing("webhook", "multus-admission-controller");
+    waiting_pod(
+        &stage,
+        "webhook",
+        "multus-admission-controller",
+        "CrashLoopBackOff",
+    );
     stage.report(
         admission,
         &json!({ "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1, "unavailableReplicas": 1, "availableReplicas": 1,
             "observedGeneration": 1 }),
     );
-    crashing("m", "multus");
+    waiting_pod(&stage, "m", "multus", "CrashLoopBackOff");
     let begin = Instant::now();
     stage.report(
         MULTUS,
@@ -208,4 +189,52 @@ fn crash_loop_of_a_critical_pod_is_reported() {
     assert!(begin.elapsed() >= wait, "{:?}", begin.elapsed());
     stage.roll_out(MULTUS);
     stage.condition("Degraded", "False : ");
+}
+
+// cluster-network#202
+#[test]
+fn image_that_cannot_be_pulled_is_named() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    stage.configure("Calico");
+    stage.there(MULTUS);
+    stage.at_rest();
+    waiting_pod(&stage, "m", "multus", "ImagePullBackOff");
+    stage.report(
+        MULTUS,
+        &json!({
+            "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberReady": 0,
+            "numberMisscheduled": 0, "numberUnavailable": 2, "observedGeneration": 1,
+        }),
+    );
+    let line = "DaemonSet \"/openshift-multus/multus\" is not available (awaiting 2 nodes): image i: ImagePullBackOff";
+    stage.wait_for(line, OPERATOR, |object| {
+        condition(object?, "Progressing")?.contains(line).then_some(())
+    });
+    stage.roll_out_all();
+    stage.condition("Progressing", "False : ");
+}
+
+/// Creates a pod in Multus' namespace whose container waits for this reason.
+fn waiting_pod(stage: &Stage, name: &str, app: &str, reason: &str) {
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
+    stage.create("/api/v1/namespaces/openshift-multus/serviceaccounts", &account);
+    let pods = "/api/v1/namespaces/openshift-multus/pods";
+    stage.create(
+        pods,
+        &json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": app } },
+            "spec": {
+                "containers": [{ "name": "c", "image": "i" }],
+                "serviceAccountName": name, "automountServiceAccountToken": false,
+            },
+        }),
+    );
+    let waiting = json!({ "waiting": { "reason": reason } });
+    stage.report(
+        &format!("{pods}/{name}"),
+        &json!({ "containerStatuses": [{
+            "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 9, "state": waiting,
+        }] }),
+    );
 }
