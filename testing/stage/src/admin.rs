@@ -15,7 +15,7 @@ use kube_kit::shutdown::Shutdown;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Task, config, until};
+use crate::{Line, Task, config, until};
 
 /// A client of an API server with the rights of an administrator. Objects are named by their paths, such as
 /// `/api/v1/namespaces/default/pods/p`, and collections by the path without the name.
@@ -85,6 +85,22 @@ impl Admin {
     ) -> Task {
         let (kubeconfig, account) = (self.kubeconfig().to_owned(), account.to_owned());
         Task::start(async move |shutdown| work(client(&kubeconfig, Some(&account)).await, shutdown).await)
+    }
+
+    /// Like [`task_as`](Self::task_as), with a client whose connections go through this line.
+    pub fn task_through<F: Future<Output = ()>>(
+        &self,
+        line: &Line,
+        account: &str,
+        work: impl FnOnce(Client, Shutdown) -> F + Send + 'static,
+    ) -> Task {
+        let (kubeconfig, account) = (self.kubeconfig().to_owned(), account.to_owned());
+        let url = line.url().parse().expect("a URL");
+        Task::start(async move |shutdown| {
+            let mut config = config(&kubeconfig, Some(&account)).await;
+            config.cluster_url = url;
+            work(Client::try_from(config).expect("a client"), shutdown).await;
+        })
     }
 
     /// Sends a request. Patches are merge patches.

@@ -34,6 +34,7 @@
 //! * [`Task`] runs beside the test.
 //! * [`Hold`] delays watches.
 //! * [`Account`] sends requests with the credentials of one account. [`Rights`] are what it may do.
+//! * [`Line`] is a connection that can be cut.
 //!
 //! A component adds its CRDs, rights and settings, usually as a `Stage` that dereferences to its [`Server`].
 
@@ -47,6 +48,7 @@
 mod account;
 mod admin;
 mod hold;
+mod line;
 mod rights;
 mod server;
 mod store;
@@ -66,6 +68,7 @@ pub use account::{Account, Refusal};
 pub use admin::{Admin, Answer, Request};
 pub use axum::http::Method;
 pub use hold::Hold;
+pub use line::Line;
 pub use rights::{Rights, put_out_prey};
 pub use server::Server;
 pub use task::Task;

@@ -18,11 +18,11 @@ use rustls::{
     version,
 };
 use serde_json::{Value, json};
+use stage::Line;
 use tls_client::Anybody;
 
 use crate::{
     fixture::{DEADLINE, Fixture, MONITORING_NAMESPACE, NAMESPACE, VERSION},
-    outage::Line,
     stubs::MONITORING,
 };
 
