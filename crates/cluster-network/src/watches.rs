@@ -72,6 +72,10 @@ pub const WITH_STATUS: [Kind; 2] = [object::DAEMON_SET, object::DEPLOYMENT];
 /// once.
 const ABSENT: Duration = Duration::from_mins(10);
 
+/// Interval of discovery for the kinds of the configuration, without which the operator does nothing: their definitions
+/// may be installed after it.
+const WITHOUT_CONFIGURATION: Duration = Duration::from_secs(5);
+
 /// Starts all watches.
 pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
     let mut changes = Changes::new();
@@ -81,7 +85,8 @@ pub fn start(client: &Client, cache: &Cache, settings: &Settings) -> Changes {
         (object::OPENSHIFT_NETWORK, api::cluster_network::SINGLETON),
         (object::CLUSTER_OPERATOR, names::CLUSTER_OPERATOR),
     ] {
-        changes.push(cache.watch(client.clone(), kind, None, &one(name), cache::keep_all));
+        let options = one(name).absent(WITHOUT_CONFIGURATION);
+        changes.push(cache.watch(client.clone(), kind, None, &options, cache::keep_all));
     }
     changes.push(cache.watch(
         client.clone(),
@@ -197,7 +202,9 @@ fn watch_ovn(client: &Client, cache: &Cache, changes: &mut Changes) {
     changes.push(config_map(names::KUBE_SYSTEM, names::INSTALL_CONFIG));
     let bundle = format!("{}-ca", names::NODE_IDENTITY);
     changes.push(config_map(names::NODE_IDENTITY_NAMESPACE, &bundle));
-    let machines = Options::all().named(names::MACHINE_OPERATOR);
+    let machines = Options::all()
+        .named(names::MACHINE_OPERATOR)
+        .absent(WITHOUT_CONFIGURATION);
     changes.push(cache.watch(
         client.clone(),
         object::CLUSTER_OPERATOR,

@@ -99,7 +99,7 @@ fn pods_that_are_away_later_are_no_progress() {
 fn cause_follows_the_lines_of_its_workload() {
     let [a, b] = ["a", "b"].map(|name| daemon_set(name, &scheduled(2, 2, 1)));
     let before = assess(&[&a, &b], &installed(false), VERSION, true, now());
-    let later = now() + SignedDuration::from_mins(10);
+    let later = now() + SignedDuration::from_secs(600);
     let mut found = assess(&[&a, &b], &before.state, VERSION, true, later);
     found.explain(&found.unavailable[0].clone(), "cause");
     assert_eq!(

@@ -13,6 +13,8 @@ mod configuration;
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod definitions;
+#[cfg(test)]
 mod egress_router;
 #[cfg(test)]
 mod frr;

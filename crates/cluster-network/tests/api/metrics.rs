@@ -9,7 +9,7 @@ use tls_client::Peer;
 use crate::stage::{OPERATOR, Stage, until};
 
 /// The status code and the text of the answer.
-fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
+pub(crate) fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
     let peer = Peer {
         versions: vec![&rustls::version::TLS13],
         trusted: None,

@@ -12,9 +12,12 @@ use cluster_network::{
     settings::{Ovn, Settings},
 };
 use kube::Client;
-use kube_kit::serve::{Bind, Readiness};
+use kube_kit::{
+    serve::{Bind, Readiness},
+    shutdown::Shutdown,
+};
 use serde_json::{Value, json};
-use stage::{Admin, Method, Server};
+use stage::{Admin, Line, Method, Server};
 pub(crate) use stage::{Task, until};
 
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:openshift-network-operator:cluster-network-operator";
@@ -84,11 +87,20 @@ pub(crate) fn networks(namespace: &str) -> String {
 const QUIET: Duration = Duration::from_millis(1500);
 
 fn install(admin: &Admin) {
+    install_definitions(admin);
+    install_rights(admin);
+}
+
+/// Installs the definitions of the operator's kinds.
+pub(crate) fn install_definitions(admin: &Admin) {
     admin.apply_all(&manifests::definitions().expect("definitions"));
     for path in [CLUSTER, OPERATOR, CLUSTER_OPERATOR] {
         let collection = path.rsplit_once('/').expect("a path").0;
         admin.wait_until_served(collection);
     }
+}
+
+fn install_rights(admin: &Admin) {
     let install = manifests::Install {
         image: "registry.example/weft:v1",
         version: VERSION,
@@ -107,6 +119,12 @@ impl Stage {
         Self { server }
     }
 
+    /// Returns a server without the definitions of the operator's kinds.
+    pub(crate) fn without_definitions() -> Self {
+        let server = Server::take(install_rights);
+        Self { server }
+    }
+
     /// Runs the operator with its own account.
     pub(crate) fn operator(&self) -> Task {
         self.operator_that_waits(DEBOUNCE)
@@ -119,7 +137,12 @@ impl Stage {
 
     /// Runs the operator with these settings and this debounce time of transient failures.
     pub(crate) fn operator_of(&self, settings: Settings, debounce: Duration) -> Task {
-        self.operator_by(settings, debounce, None, false)
+        self.operator_by(settings, debounce, None, false, None)
+    }
+
+    /// Runs the operator with its requests through this line.
+    pub(crate) fn operator_through(&self, line: &Line) -> Task {
+        self.operator_by(settings(), DEBOUNCE, None, false, Some(line))
     }
 
     /// Runs the operator of a hosted cluster. The management cluster is the same server, with rights of another account.
@@ -152,8 +175,17 @@ impl Stage {
 
     /// Runs the operator with all controllers and its server for metrics, and returns the address of that server.
     pub(crate) fn operator_with_metrics(&self) -> (Task, SocketAddr) {
+        self.operator_that_serves(true)
+    }
+
+    /// Runs the operator without the controllers beside its main loop, and returns the address of its probes.
+    pub(crate) fn operator_with_probes(&self) -> (Task, SocketAddr) {
+        self.operator_that_serves(false)
+    }
+
+    fn operator_that_serves(&self, has_all: bool) -> (Task, SocketAddr) {
         let (sender, address) = mpsc::channel();
-        let task = self.operator_with(DEBOUNCE, Some(sender), true);
+        let task = self.operator_with(DEBOUNCE, Some(sender), has_all);
         (task, address.recv().expect("an address"))
     }
 
@@ -163,7 +195,7 @@ impl Stage {
         address: Option<mpsc::Sender<SocketAddr>>,
         has_all: bool,
     ) -> Task {
-        self.operator_by(settings(), debounce, address, has_all)
+        self.operator_by(settings(), debounce, address, has_all, None)
     }
 
     fn operator_by(
@@ -172,8 +204,9 @@ impl Stage {
         debounce: Duration,
         address: Option<mpsc::Sender<SocketAddr>>,
         has_all: bool,
+        line: Option<&Line>,
     ) -> Task {
-        self.task_as(ACCOUNT, move |client, shutdown| async move {
+        let work = move |client: Client, shutdown: Shutdown| async move {
             let (metrics, readiness) = (Metrics::default(), Readiness::new());
             let bind = address
                 .as_ref()
@@ -195,7 +228,11 @@ impl Stage {
             };
             tokio::join!(Box::pin(operator.run(&shutdown, &readiness)), others);
             drop(server);
-        })
+        };
+        match line {
+            Some(line) => self.task_through(line, ACCOUNT, work),
+            None => self.task_as(ACCOUNT, work),
+        }
     }
 
     /// Records objects that an earlier operator applied, and returns the owner reference of these objects.
