@@ -35,6 +35,8 @@ mod observability;
 #[cfg(test)]
 mod openshift;
 #[cfg(test)]
+mod outage;
+#[cfg(test)]
 mod ovn;
 #[cfg(test)]
 mod policy;
