@@ -9,6 +9,10 @@ use crate::stage::{
     managers, networks, until,
 };
 
+/// Limit of repairs that events of the watches cause, on a slow machine. Without events, an operator at rest looks again
+/// after 30 seconds at the earliest.
+const EVENT: Duration = Duration::from_secs(20);
+
 #[test]
 fn labels_on_objects_of_tenants_have_no_effect() {
     let stage = Stage::start();
@@ -132,6 +136,7 @@ fn operator_at_rest_sends_no_request_and_repairs_drift() {
     stage.configure("Weft");
     stage.there(KUBE_PROXY);
     let mark = stage.at_rest();
+    let begin = Instant::now();
     stage.remove(MULTUS);
     stage.there(MULTUS);
     stage.change(
@@ -141,6 +146,7 @@ fn operator_at_rest_sends_no_request_and_repairs_drift() {
     stage.wait_for("the host's network", POD_NETWORK, |object| {
         (object?["spec"]["template"]["spec"]["hostNetwork"] == true).then_some(())
     });
+    assert!(begin.elapsed() < EVENT, "{:?}", begin.elapsed());
     stage.at_rest();
     let writes: Vec<_> = stage
         .requests_of(ACCOUNT, mark)
