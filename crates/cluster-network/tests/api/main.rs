@@ -21,6 +21,8 @@ mod frr;
 #[cfg(test)]
 mod hosted;
 #[cfg(test)]
+mod kills;
+#[cfg(test)]
 mod leader;
 #[cfg(test)]
 mod metrics;

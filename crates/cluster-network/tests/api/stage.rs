@@ -145,6 +145,18 @@ impl Stage {
         self.operator_by(settings(), DEBOUNCE, None, false, Some(line))
     }
 
+    /// Runs the main loop of the operator with another client, made of the usual one.
+    pub(crate) fn operator_with_client(
+        &self,
+        client_of: impl FnOnce(Client) -> Client + Send + 'static,
+    ) -> Task {
+        self.task_as(ACCOUNT, move |client, shutdown| async move {
+            let (client, metrics) = (client_of(client), Metrics::default());
+            let operator = Operator::start(client, None, settings(), api_server(), metrics);
+            Box::pin(operator.run(&shutdown, &Readiness::new())).await;
+        })
+    }
+
     /// Runs the operator of a hosted cluster. The management cluster is the same server, with rights of another account.
     pub(crate) fn operator_of_hosted(&self, settings: Settings, account: &'static str) -> Task {
         let kubeconfig = self.kubeconfig().to_owned();
