@@ -128,7 +128,7 @@ fn cluster_without_checks_is_reported() {
 
 #[test]
 fn check_without_a_new_result_counts_as_not_reachable() {
-    // cluster-network#202
+    // cluster-network#206
     let names =
         ["renewed", "silent", "new", "unrequested"].map(|name| format!("network-check-source-n1-to-{name}"));
     let checks = |last: [&[Outcome]; 4]| -> Vec<Check> {

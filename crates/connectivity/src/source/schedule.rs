@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn check_runs_once_in_an_interval_and_soon_after_a_request() {
-        // cluster-network#202
+        // cluster-network#206
         let cases: [(&[u64], &[u64]); 6] = [
             (&[], &[0, 60, 120]),
             (&[30], &[0, 30, 60, 120]),
@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_requests_run_a_check_once_in_a_pause() {
-        // cluster-network#202
+        // cluster-network#206
         let requested: Vec<u64> = (1..130).collect();
         let runs = runs(&requested).await;
         // The interval adds a run at 60 and at 120 seconds, at most.

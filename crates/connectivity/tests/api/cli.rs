@@ -32,7 +32,7 @@ fn printed(kubeconfig: &Path, more: &[&str]) -> (String, u8) {
 
 #[test]
 fn check_command_runs_the_checks_now() {
-    // cluster-network#202
+    // cluster-network#206
     let stage = Stage::start();
     stage.source();
     let address = unused();
@@ -74,7 +74,7 @@ fn check_command_runs_the_checks_now() {
 
 #[test]
 fn user_without_the_right_to_patch_sees_stored_results() {
-    // cluster-network#202
+    // cluster-network#206
     let stage = Stage::start();
     stage.check(CHECK, POD, "h:1");
     let role = json!({
