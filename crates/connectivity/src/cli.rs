@@ -5,8 +5,8 @@
 //!            └────────────── 30 s without ──────────────────> no new result ──┘
 //! ```
 //!
-//! A result is new if the status had another one when the annotation was written. No clocks are compared: those of the
-//! user's machine and of the nodes may differ.
+//! A result is new if the status had another one when the annotation was written: the source drops the result of a
+//! probe that began before. No clocks are compared: those of the user's machine and of the nodes may differ.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const STALE: Duration = Duration::from_secs(INTERVAL.as_secs() * 5);
 /// Deadline of the results after a request. A check of a silent endpoint takes 10 s, and may have to wait for others.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Interval between two lists of checks.
-const POLL: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,6 +85,10 @@ enum Error {
         "cannot run the connectivity checks: {0}\nThis needs the right to patch \
          podnetworkconnectivitychecks in namespace {NAMESPACE}. `weft network check --stored` shows their latest results."
     )]
+    Forbidden(String),
+    #[error(
+        "cannot run the connectivity checks: {0}\n`weft network check --stored` shows their latest results."
+    )]
     Request(String),
 }
 
@@ -131,7 +135,7 @@ pub fn answer(args: &Args) -> Answer {
         }
         let shown: Vec<_> = checks.iter().filter(|check| args.shows(&node(check))).collect();
         let requested = request(&api, &shown).await?;
-        let checks = results(&api, checks, &requested).await?;
+        let checks = results(&api, checks, &requested).await;
         report(&checks, &requested, args, Timestamp::now())
     })
 }
@@ -162,9 +166,8 @@ async fn request(api: &Api<Check>, checks: &[&Check]) -> Result<Requested, Error
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 return Err(match connection::Error::of(name, &error) {
-                    connection::Error::Forbidden { cause, .. } | connection::Error::Other { cause, .. } => {
-                        Error::Request(cause)
-                    }
+                    connection::Error::Forbidden { cause, .. } => Error::Forbidden(cause),
+                    connection::Error::Other { cause, .. } => Error::Request(cause),
                     unanswered => unanswered.into(),
                 });
             }
@@ -174,28 +177,21 @@ async fn request(api: &Api<Check>, checks: &[&Check]) -> Result<Requested, Error
 }
 
 /// Waits for new results of all requested checks, until the deadline, and returns all checks.
-async fn results(
-    api: &Api<Check>,
-    mut checks: Vec<Check>,
-    requested: &Requested,
-) -> Result<Vec<Check>, Error> {
+async fn results(api: &Api<Check>, mut checks: Vec<Check>, requested: &Requested) -> Vec<Check> {
     let end = Instant::now() + DEADLINE;
-    let mut before = 0;
-    loop {
-        let missing = checks.iter().filter(|check| requested.lacks(check)).count();
-        if missing == 0 || Instant::now() >= end {
-            return Ok(checks);
-        }
-        if missing != before {
-            let all = requested.0.len();
-            terminal::remark(format_args!(
-                "waiting for the results of {missing} of {all} checks\n"
-            ));
-            before = missing;
-        }
-        tokio::time::sleep(POLL).await;
-        checks = list(api).await?;
+    match requested.0.len() {
+        0 => {}
+        1 => terminal::remark("waiting for the result of 1 check\n"),
+        all => terminal::remark(format_args!("waiting for the results of {all} checks\n")),
     }
+    while Instant::now() < end && checks.iter().any(|check| requested.lacks(check)) {
+        tokio::time::sleep_until(end.min(Instant::now() + POLL)).await;
+        // Without a list, the former one counts.
+        if let Ok(listed) = list(api).await {
+            checks = listed;
+        }
+    }
+    checks
 }
 
 /// The state of an endpoint.
@@ -211,7 +207,7 @@ enum State {
     Stale {
         since: String,
     },
-    /// The check was requested to run, and has no result newer than of this time, if any.
+    /// The check was requested to run, and has no result newer than the one from this time, if any.
     Unanswered(Option<String>),
     Unchecked,
 }
@@ -344,7 +340,7 @@ fn row(target: &str, check: &Check, state: &State) -> [String; 4] {
                 GoDuration::from(STALE)
             ),
         ),
-        State::Unanswered(Some(last)) => ("?   ", format!("no new result, the last one is of {last}")),
+        State::Unanswered(Some(last)) => ("?   ", format!("no new result, the last one is from {last}")),
         State::Unanswered(None) | State::Unchecked => ("?   ", "not checked yet".to_owned()),
     };
     [

@@ -49,7 +49,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, RwLockReadGuard, watch};
 use tokio::time::{Instant, sleep};
 
 /// How long a call waits for the default network, and its poll interval.
@@ -68,13 +68,16 @@ pub(crate) struct Daemon<C> {
     cluster: Arc<C>,
     locks: SandboxLocks,
     /// Shared by ADDs whose plugins run, exclusive for GC of the cluster network: such an attachment is on no list yet.
-    /// It is taken last, after the sandbox's lock and the slot. Its holder waits for no lock and no slot.
+    /// It is taken last, after the sandbox's lock and the slot. Its holder waits for no lock and no slot. GC waits for
+    /// it in a slot, an ADD does not.
     gate: RwLock<()>,
     /// Sandboxes that were attached since the start. `None` once the older ones were compared with the runtime's.
     since_start: Mutex<Option<BTreeSet<String>>>,
     workers: Workers,
     /// Separate, so that no DEL waits for ADDs.
     detachers: Workers,
+    /// Separate, because GC waits for running ADDs in its slot.
+    collectors: Workers,
     /// Recognises plugin files of this build, which run in this process.
     own_binaries: Arc<OwnBinaries>,
     own: ProcessSettings,
@@ -88,6 +91,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     pub(crate) fn new(config: Arc<DaemonConfig>, cluster: Arc<C>, metrics: Metrics) -> Self {
         let workers = Workers::new(config.concurrency, config.call_timeout, metrics.overdue());
         let detachers = Workers::new(config.concurrency, config.call_timeout, metrics.overdue());
+        let collectors = Workers::new(config.concurrency, config.call_timeout, metrics.overdue());
         let root = config.chroot_dir.as_deref().unwrap_or(Path::new("/"));
         let cgroup_exit = memory_limit::cgroup_exit(root).map(Arc::new);
         let own = ProcessSettings {
@@ -104,6 +108,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             since_start: Mutex::new(Some(BTreeSet::new())),
             workers,
             detachers,
+            collectors,
             own_binaries: Arc::default(),
             own,
             own_file: OwnFile::default(),
@@ -235,6 +240,18 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
         })
         .await?
+    }
+
+    /// Waits for a slot of the workers, and keeps GC of the cluster network away. Waits for GC without a slot, so that
+    /// other calls go on meanwhile. GC waits for no call that is queued.
+    async fn turn(&self, owner: &str) -> (Slot, RwLockReadGuard<'_, ()>) {
+        loop {
+            drop(self.gate.read().await);
+            let slot = self.workers.slot(owner).await;
+            if let Ok(gate) = self.gate.try_read() {
+                return (slot, gate);
+            }
+        }
     }
 
     /// Runs blocking work on a sandbox, on a thread of these workers.

@@ -18,13 +18,12 @@ use crate::{
 /// Interval of lists of pods, while some are unavailable: pods are not watched.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// The reason after a failed pull, in turns with [`PULL_DELAYED`].
+const PULL_FAILED: &str = "ErrImagePull";
+/// The reason between two pulls that fail.
+const PULL_DELAYED: &str = "ImagePullBackOff";
 /// Reasons of a container that waits for its image.
-const WITHOUT_IMAGE: [&str; 4] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrImageNeverPull",
-    "InvalidImageName",
-];
+const WITHOUT_IMAGE: [&str; 4] = [PULL_FAILED, PULL_DELAYED, "ErrImageNeverPull", "InvalidImageName"];
 
 /// The last check of the pods.
 #[derive(Default)]
@@ -45,10 +44,12 @@ struct Found {
 }
 
 impl Crashes {
-    /// Names missing images in the lines of their workloads.
+    /// Names missing images in the lines of their workloads, while pods of these are unavailable.
     pub(super) fn explain(&self, assessment: &mut Assessment) {
         for (id, found) in &self.found {
-            if let Some(cause) = &found.image {
+            if let Some(cause) = &found.image
+                && assessment.unavailable.contains(id)
+            {
                 assessment.explain(id, cause);
             }
         }
@@ -141,7 +142,15 @@ impl Found {
         }
         if self.image.is_none() {
             let missing = waiting(pod).find(|(_, reason)| WITHOUT_IMAGE.contains(reason));
-            self.image = missing.map(|(image, reason)| messages::missing_image(image, reason));
+            self.image = missing.map(|(image, reason)| {
+                // One reason for both, or each turn would change the condition.
+                let reason = if reason == PULL_FAILED {
+                    PULL_DELAYED
+                } else {
+                    reason
+                };
+                messages::missing_image(image, reason)
+            });
         }
     }
 }
@@ -163,6 +172,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    // cluster-network#202
+    #[test]
+    fn workload_that_is_available_again_keeps_no_cause() {
+        let id = ObjectId::of(&json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": "a", "namespace": "ns" },
+        }));
+        let found = Found {
+            image: Some("cause".to_owned()),
+            ..Found::default()
+        };
+        let crashes = Crashes {
+            found: BTreeMap::from([(id.clone(), found)]),
+            check: None,
+        };
+        for (unavailable, line) in [(vec![id.clone()], "line: cause"), (Vec::new(), "line")] {
+            let mut assessment = Assessment {
+                progressing: vec![(Some(id.clone()), "line".to_owned())],
+                unavailable,
+                ..Assessment::default()
+            };
+            crashes.explain(&mut assessment);
+            assert_eq!(assessment.progress(), line);
+        }
+    }
 
     // cluster-network#202
     #[test]
@@ -189,7 +223,7 @@ mod tests {
         found.add(&pod("c", runs(), waits("ImagePullBackOff")), "T");
         found.add(&pod("d", runs(), waits("CrashLoopBackOff")), "T");
         found.add(&Pod::default(), "T");
-        assert_eq!(found.image.as_deref(), Some("image image-of-b: ErrImagePull"));
+        assert_eq!(found.image.as_deref(), Some("image image-of-b: ImagePullBackOff"));
         assert_eq!(
             found.crashing,
             ["T rollout is not making progress - pod d is in CrashLoopBackOff State"]

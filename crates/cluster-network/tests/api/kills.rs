@@ -65,7 +65,9 @@ impl Life {
                 }
                 if request.method() != Method::GET {
                     // The operator writes one object after the other.
-                    life.0.fetch_sub(1, Ordering::SeqCst);
+                    let one_less = |writes: usize| writes.checked_sub(1);
+                    // After the end, nothing is left to count.
+                    let _ = life.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
                 }
                 let answer = client.send(request).await;
                 if life.has_ended() {

@@ -160,8 +160,10 @@ const NOTHING: [&str; 6] = [
 ];
 
 /// The checks of connectivity, in their own namespace.
-const CHECKS_NOT_EVEN_AT_HOME: [&str; 6] = [
+const CHECKS_NOT_EVEN_AT_HOME: [&str; 8] = [
     "create podnetworkconnectivitychecks.controlplane.operator.openshift.io",
+    "patch podnetworkconnectivitychecks.controlplane.operator.openshift.io",
+    "update podnetworkconnectivitychecks.controlplane.operator.openshift.io",
     "delete podnetworkconnectivitychecks.controlplane.operator.openshift.io",
     "create pods",
     "create pods/exec",

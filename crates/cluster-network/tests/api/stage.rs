@@ -79,6 +79,12 @@ fn api_server() -> ApiServer {
     }
 }
 
+/// Runs the main loop of the operator.
+async fn main_loop(client: Client, shutdown: Shutdown) {
+    let operator = Operator::start(client, None, settings(), api_server(), Metrics::default());
+    Box::pin(operator.run(&shutdown, &Readiness::new())).await;
+}
+
 pub(crate) fn networks(namespace: &str) -> String {
     format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions")
 }
@@ -150,10 +156,19 @@ impl Stage {
         &self,
         client_of: impl FnOnce(Client) -> Client + Send + 'static,
     ) -> Task {
-        self.task_as(ACCOUNT, move |client, shutdown| async move {
-            let (client, metrics) = (client_of(client), Metrics::default());
-            let operator = Operator::start(client, None, settings(), api_server(), metrics);
-            Box::pin(operator.run(&shutdown, &Readiness::new())).await;
+        self.task_as(ACCOUNT, move |client, shutdown| {
+            main_loop(client_of(client), shutdown)
+        })
+    }
+
+    /// Like [`operator_with_client`](Self::operator_with_client), with requests through this line.
+    pub(crate) fn operator_through_with_client(
+        &self,
+        line: &Line,
+        client_of: impl FnOnce(Client) -> Client + Send + 'static,
+    ) -> Task {
+        self.task_through(line, ACCOUNT, move |client, shutdown| {
+            main_loop(client_of(client), shutdown)
         })
     }
 

@@ -159,7 +159,7 @@ fn check_without_a_new_result_counts_as_not_reachable() {
         "\
 n1: 1 of 4 endpoints reachable
   FAIL  renewed      h:1  since 2023-11-14T22:12:30Z: no
-  ?     silent       h:1  no new result, the last one is of 2023-11-14T22:12:50Z
+  ?     silent       h:1  no new result, the last one is from 2023-11-14T22:12:50Z
   ?     new          h:1  not checked yet
   ok    unrequested  h:1  1ms
 

@@ -1,5 +1,6 @@
 //! Decides when a check runs: once in an interval, and soon after a request.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,17 +17,20 @@ pub(super) struct Schedule {
     requested: bool,
     /// Time of the latest run.
     last: Option<Instant>,
+    /// True if a request superseded the result of the latest run.
+    superseded: bool,
 }
 
 impl Schedule {
     pub(super) fn new(interval: Duration, requests: Arc<Notify>) -> Self {
         let mut due = tokio::time::interval(interval);
-        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        due.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self {
             due,
             requests,
             requested: false,
             last: None,
+            superseded: false,
         }
     }
 
@@ -36,13 +40,35 @@ impl Schedule {
         let earliest = self.last.map_or_else(Instant::now, |last| last + PAUSE);
         loop {
             tokio::select! {
-                _ = self.due.tick() => break,
+                // The request comes first: a run that is due serves it.
+                biased;
                 () = self.requests.notified() => self.requested = true,
+                _ = self.due.tick() => break,
                 () = tokio::time::sleep_until(earliest), if self.requested => break,
             }
         }
         self.requested = false;
         self.last = Some(Instant::now());
+    }
+
+    /// Begins the probe of a run. It serves all requests before it.
+    pub(super) fn begin(&mut self) {
+        self.note_request();
+        self.requested = false;
+    }
+
+    /// True if a run was requested while the latest one probed: its result is no answer to the request. Never true
+    /// twice in a row, so that repeated requests do not hide an outage.
+    pub(super) fn is_superseded(&mut self) -> bool {
+        self.note_request();
+        self.superseded = self.requested && !self.superseded;
+        self.superseded
+    }
+
+    /// Notes a request without waiting for one.
+    fn note_request(&mut self) {
+        let mut request = pin!(self.requests.notified());
+        self.requested |= request.as_mut().enable();
     }
 }
 
@@ -95,6 +121,44 @@ mod tests {
         for (requested, expected) in cases {
             assert_eq!(runs(requested).await, expected, "{requested:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn overdue_run_serves_a_request_and_does_not_shift_the_interval() {
+        // cluster-network#206
+        // Without an order of the two, a part of the rounds would fail.
+        for _ in 0..20 {
+            let requests = Arc::new(Notify::new());
+            let start = Instant::now();
+            let mut schedule = Schedule::new(INTERVAL, Arc::clone(&requests));
+            schedule.next().await;
+            // A slow probe.
+            tokio::time::sleep(INTERVAL + Duration::from_secs(10)).await;
+            requests.notify_one();
+            schedule.next().await;
+            assert_eq!(start.elapsed().as_secs(), 70);
+            schedule.next().await;
+            assert_eq!(start.elapsed().as_secs(), 120);
+        }
+    }
+
+    #[tokio::test]
+    async fn result_is_dropped_after_a_request_but_not_twice_in_a_row() {
+        // cluster-network#206
+        let requests = Arc::new(Notify::new());
+        let mut schedule = Schedule::new(INTERVAL, Arc::clone(&requests));
+        // The probe is later than the request.
+        requests.notify_one();
+        schedule.begin();
+        assert!(!schedule.is_superseded());
+        let dropped = [true, true, true, false, true].map(|requested| {
+            schedule.begin();
+            if requested {
+                requests.notify_one();
+            }
+            schedule.is_superseded()
+        });
+        assert_eq!(dropped, [true, false, true, false, true]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,6 +25,23 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
+/// Waits for work before the first plugin, unless the caller goes. A runtime that gave up retries with another sandbox:
+/// this attachment would be rolled back at once.
+async fn unless_gone<T>(
+    sandbox: &Sandbox,
+    caller: &Caller,
+    work: impl Future<Output = T>,
+) -> Result<T, Error> {
+    tokio::select! {
+        biased;
+        () = caller.closed() => Err(of_pod(
+            sandbox,
+            "the runtime closed the connection while the call waited, nothing was attached",
+        )),
+        done = work => Ok(done),
+    }
+}
+
 /// Completes when the scratch file is on disk. `None` for a sandbox without a scratch file.
 type Synced = Option<Part<io::Result<()>>>;
 
@@ -45,7 +62,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 tracing::info!("pod {} is gone, nothing is attached", sandbox.pod);
                 return Ok(placeholder_result(&sandbox));
             };
-            let networks = self.networks(&sandbox, &pod, &config).await?;
+            let networks = unless_gone(&sandbox, caller, self.networks(&sandbox, &pod, &config)).await??;
             steps.end(step::LOOK_UP);
             let (attached, synced) = self.attach(&sandbox, config, networks, caller).await?;
             let mut steps = self.own.metrics.steps();
@@ -134,22 +151,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<(Vec<Attached>, Synced), Error> {
         let metrics = &self.own.metrics;
         let mut steps = metrics.steps();
-        let turn = async {
-            let slot = self.workers.slot(&sandbox.pod.namespace).await;
-            // After the slot: GC waits for no call that is queued. GC itself needs no slot of these workers.
-            (slot, self.gate.read().await)
-        };
-        let (slot, gate) = tokio::select! {
-            biased;
-            // A runtime that gave up retries with another sandbox. This attachment would be rolled back at once.
-            () = caller.closed() => {
-                return Err(of_pod(
-                    sandbox,
-                    "the runtime closed the connection while the call waited, nothing was attached",
-                ));
-            }
-            turn = turn => turn,
-        };
+        let (slot, gate) = unless_gone(sandbox, caller, self.turn(&sandbox.pod.namespace)).await?;
         steps.end(step::QUEUE);
         let scratch = Scratch::new(&config.cni_dir, &sandbox.container_id);
         let workers = self.workers.clone();

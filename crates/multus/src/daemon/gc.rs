@@ -2,7 +2,7 @@
 //! cluster network's plugins.
 //!
 //! A clean-up may hang in a plugin of any network, so ADDs go on meanwhile: it holds the lock of its sandbox alone, and
-//! skips a sandbox whose records changed since GC read them. Only the rest excludes ADDs.
+//! skips a sandbox whose records changed since GC arrived. Only the rest excludes ADDs.
 
 use super::stale::is_settled;
 use super::{Daemon, NODE_WORK, failed, in_file, on_chain};
@@ -22,7 +22,9 @@ use futures::StreamExt as _;
 use plugins::multus_shim::NOTHING_COLLECTED;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
 use tokio::sync::RwLockWriteGuard;
 use tokio::time::{Instant, sleep};
 
@@ -30,6 +32,8 @@ use tokio::time::{Instant, sleep};
 const GATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Its poll interval.
 const GATE_POLL: Duration = Duration::from_millis(20);
+/// The times that the kernel gives to files may be older than the clock by this: one tick, at a hundred a second.
+const TICK: Duration = Duration::from_millis(10);
 /// Limit of concurrent clean-ups, beside the runtime's own calls.
 pub(super) const AT_ONCE: usize = 4;
 
@@ -41,10 +45,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
             return Ok(());
         };
         self.wait_ready(&config, None).await?;
+        let arrived = SystemTime::now() - TICK;
         let listed = in_list.iter().map(|valid| valid.container_id.clone());
         // Sandboxes whose ADD runs or is queued now are not on the runtime's list.
         let living: BTreeSet<_> = listed.chain(self.locks.busy()).collect();
-        let mut errors = self.detach_unlisted(&config, living.clone()).await?;
+        let mut errors = self.detach_unlisted(&config, living.clone(), arrived).await?;
         self.sweep(&config).await?;
         let passed_on = self.pass_on(config, in_list, living).await;
         if errors.is_empty() {
@@ -72,10 +77,11 @@ impl<C: ClusterView + 'static> Daemon<C> {
         &self,
         config: &MultusConfig,
         living: BTreeSet<String>,
+        arrived: SystemTime,
     ) -> Result<Vec<String>, Error> {
         let Records { sandboxes, .. } = self.records(config, living).await?;
         let detached = sandboxes.into_iter().map(|(id, record)| async move {
-            let outcome = self.clean_up_unlisted(config, &id, record).await;
+            let outcome = self.clean_up_unlisted(config, &id, record, arrived).await;
             outcome.err().map(|error| format!("sandbox {id}: {error}"))
         });
         let errors = futures::stream::iter(detached)
@@ -95,8 +101,9 @@ impl<C: ClusterView + 'static> Daemon<C> {
     ) -> Result<(), Error> {
         let network = self.cluster_network(&config).await;
         let invoker = self.invoker(&config);
-        // Before the gate, so that no ADD waits for it too. ADDs hold the slots of the other workers.
-        let slot = self.detachers.slot(NODE_WORK).await;
+        let given_up = Arc::clone(&invoker.given_up);
+        // Before the gate, so that no ADD waits for it too.
+        let slot = self.collectors.slot(NODE_WORK).await;
         let _gate = self.close_gate(GATE_TIMEOUT).await.ok_or_else(|| {
             let text = "Multus: pods are being attached, GC is not possible now";
             Error::new(code::TRY_AGAIN_LATER, text)
@@ -112,19 +119,27 @@ impl<C: ClusterView + 'static> Daemon<C> {
                 chain.gc(network, &valid)
             })
         };
-        self.detachers.run_in(slot, work).await.map_err(failed)?
+        let outcome = self.collectors.run_in(slot, work).await;
+        // ADDs go on, so the list of valid attachments is outdated: no further plugin gets it.
+        given_up.store(outcome.is_err(), Ordering::Relaxed);
+        outcome.map_err(failed)?
     }
 
     /// Detaches a sandbox that the runtime's list lacks, unless its network namespace exists: then it may belong to
     /// another runtime of this node. Without a recorded namespace, another process may still be at its ADD.
-    async fn clean_up_unlisted(&self, config: &MultusConfig, id: &str, record: Record) -> Result<(), Error> {
+    async fn clean_up_unlisted(
+        &self,
+        config: &MultusConfig,
+        id: &str,
+        record: Record,
+        arrived: SystemTime,
+    ) -> Result<(), Error> {
         let looked = record.clone();
         let is_dead = || {
-            let why = match &looked.netns {
-                _ if records::written(&config.cni_dir, id) != looked.written => "its records just changed",
-                Some(netns) if self.netns_exists(netns) => "its network namespace exists",
-                None if looked.written.is_some() && !is_settled(&looked) => "its ADD may be under way",
-                _ => return true,
+            let written = records::written(&config.cni_dir, id);
+            let Some(why) = reason_to_keep(&looked, written, arrived, |netns| self.netns_exists(netns))
+            else {
+                return true;
             };
             tracing::info!(
                 sandbox = id,
@@ -221,6 +236,24 @@ impl<C: ClusterView + 'static> Daemon<C> {
     }
 }
 
+/// Why GC, which arrived at this time, leaves an unlisted sandbox alone. `written` is the present time of its scratch
+/// file: an ADD writes that file before it calls the first plugin.
+fn reason_to_keep(
+    record: &Record,
+    written: Option<SystemTime>,
+    arrived: SystemTime,
+    netns_exists: impl Fn(&str) -> bool,
+) -> Option<&'static str> {
+    match &record.netns {
+        _ if written != record.written || written.is_some_and(|written| written >= arrived) => {
+            Some("its records just changed")
+        }
+        Some(netns) if netns_exists(netns) => Some("its network namespace exists"),
+        None if written.is_some() && !is_settled(record) => Some("its ADD may be under way"),
+        _ => None,
+    }
+}
+
 /// The attachments that the runtime lists as in use; `None` without a list.
 fn listed_attachments(request: &[u8]) -> Result<Option<Vec<ValidAttachment>>, Error> {
     let unusable = |error: cni::json::Error| Error::new(code::INVALID_NETWORK_CONFIG, error.to_string());
@@ -278,4 +311,28 @@ fn unreadable(error: &dyn std::fmt::Display) -> Error {
         code::IO,
         format!("Multus: GC is not possible while the state cannot be read: {error}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sandbox_that_is_attached_since_gc_arrived_is_kept() {
+        // multus#96: its cached results, of an earlier ADD, name a namespace that is gone
+        let arrived = SystemTime::now() - Duration::from_mins(1);
+        let keeps = |read: SystemTime, now: SystemTime| {
+            let record = Record {
+                netns: Some("/run/netns/gone".into()),
+                written: Some(read),
+                ..Record::default()
+            };
+            reason_to_keep(&record, Some(now), arrived, |_| false)
+        };
+        let (before, since) = (arrived - Duration::from_mins(1), arrived + Duration::from_secs(1));
+        let changed = Some("its records just changed");
+        assert_eq!(keeps(before, before), None);
+        assert_eq!(keeps(before, since), changed, "since GC read it");
+        assert_eq!(keeps(since, since), changed, "before GC read it");
+    }
 }

@@ -104,9 +104,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
             plugged
         };
-        let slot = self.workers.slot(&sandbox.pod.namespace).await;
-        // After the slot: GC waits for no call that is queued.
-        let _gate = self.gate.read().await;
+        let (slot, _gate) = self.turn(&sandbox.pod.namespace).await;
         self.on_sandbox_in(slot, &self.workers, sandbox.clone(), multus.clone(), work)
             .await?
     }

@@ -50,7 +50,8 @@ pub struct Plugins {
     pub root: Option<PathBuf>,
     /// Recognises plugin files of this build.
     pub own_binaries: Arc<OwnBinaries>,
-    /// Set when the daemon gave the call up while its thread still runs. Then the call attaches nothing more.
+    /// Set when the daemon gave the call up while its thread still runs. Then the call attaches nothing more, and calls
+    /// no further plugin for GC.
     pub given_up: Arc<AtomicBool>,
     /// A failed DEL is repeated.
     pub repeats_dels: bool,
@@ -61,7 +62,7 @@ impl Runner for Plugins {
         if self.is_given_up()
             && variables
                 .get(CNI_COMMAND)
-                .is_some_and(|verb| verb == Verb::Add.as_str())
+                .is_some_and(|verb| [Verb::Add, Verb::Gc].iter().any(|gone| verb == gone.as_str()))
         {
             return Err(messages::given_up(plugin));
         }

@@ -266,6 +266,28 @@ fn queued_add_blocks_neither_gc_nor_del() {
 }
 
 #[test]
+fn gc_that_waits_for_an_add_delays_no_del() {
+    // multus#96, multus#69
+    let mut node = Node::new();
+    let primary = json!({"cniVersion": "1.1.0", "name": "cluster-net", "plugins": [{"type": "a"}]});
+    fs::write(node.path("net.d/10-a.conflist"), primary.to_string()).unwrap();
+    node.start(&json!({"cniVersion": "1.1.0", "connectionLimit": 1}));
+    let uid = node.pod("web", &json!({}));
+    let gate = node.gate("c1", "ADD", "a");
+    let one = node.sandbox("c1", "web", Some(&uid));
+    let add = node.begin("ADD", &one);
+    node.called("c1", "ADD a");
+    let connections = node.connections();
+    let mut gc = node.begin("GC", &runtime(&node, &json!([])));
+    node.wait("GC arrives", || node.connections() > connections);
+    node.succeed("DEL", &node.sandbox("c2", "gone", Some("u1")));
+    assert!(gc.try_wait().unwrap().is_none(), "the DEL waited for it");
+    gate.open();
+    assert!(add.wait_with_output().unwrap().status.success());
+    assert!(gc.wait_with_output().unwrap().status.success());
+}
+
+#[test]
 fn gc_and_add_exclude_each_other() {
     // multus#96: a sandbox whose ADD runs is on no list
     let (node, ..) = node_with_two();

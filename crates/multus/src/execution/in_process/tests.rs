@@ -154,6 +154,8 @@ fn abandoned_call_attaches_nothing_more() {
     let missing = "failed to find plugin \"a\" in path []";
     assert_eq!(error(Verb::Add), missing);
     plugins.given_up.store(true, Ordering::Relaxed);
-    assert!(error(Verb::Add).contains("given up"), "{}", error(Verb::Add));
+    for verb in [Verb::Add, Verb::Gc] {
+        assert!(error(verb).contains("given up"), "{}", error(verb));
+    }
     assert_eq!(error(Verb::Del), missing);
 }
