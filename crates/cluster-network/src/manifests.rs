@@ -59,7 +59,7 @@ pub struct Images {
     /// Image of the networking plugin of OpenShift's web console
     #[arg(long = "console-plugin-image", value_name = "REF")]
     pub console_plugin: Option<String>,
-    /// Image of network-metrics-daemon, which tells Prometheus the networks of pods
+    /// Image of network-metrics-daemon, which reports the networks of pods to Prometheus
     #[arg(long = "network-metrics-image", value_name = "REF")]
     pub network_metrics: Option<String>,
     /// Image of iptables-alerter: bash and kubectl

@@ -55,8 +55,8 @@ pub struct Args {
 
 /// The last part of `weft kubevirt-ipam --help`.
 const ENVIRONMENT: &str = "\
-LOG_LEVEL is the level of the log where -v says none: 4 and more add how
-decisions come about.";
+LOG_LEVEL is the log level if the flag -v is not set. From level 4 on, the log
+explains decisions.";
 
 /// The log explains decisions from this level on.
 const VERBOSE: i32 = 4;

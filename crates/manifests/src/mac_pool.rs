@@ -34,8 +34,8 @@ const ABOUT_REPLICAS: &str = "\
 #
 #   kubectl delete deployment -n kubemacpool-system kubemacpool-mac-controller-manager
 #
-# The range is cut into --replicas equal parts, and each manager allocates from the part with the number in its pod's
-# name. So no two of them ever allocate the same address, and each of them answers for all. spec.replicas and --replicas
+# --replicas divides the range into equal parts. Each manager allocates from the part whose number is in its pod's name,
+# so that no two managers allocate the same address. Each manager answers for all objects. spec.replicas and --replicas
 # are the same number. To change it, or to change the range to one that overlaps the old one, scale to 0 first.
 ";
 

@@ -31,11 +31,11 @@ use crate::yaml::{self, Malformed};
 const POLICY: &str = "NodeNetworkConfigurationPolicy";
 
 const ABOUT: &str = "\
-Shows what a policy would change on each node, and changes nothing
+Show the changes of a policy on each node, without applying them
 
-It renders the policy like the handlers, on the nodes' reports (NodeNetworkState),
-labels and annotations, with the stored results of the policy's captures. The
-policy need not be in the cluster.";
+The command renders the policy like the handlers, on the nodes' reports
+(NodeNetworkState), labels and annotations, with the stored results of the
+policy's captures. The policy need not be in the cluster.";
 
 const EXAMPLES: &str = "\
 Examples:

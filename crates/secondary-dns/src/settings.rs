@@ -36,7 +36,8 @@ pub struct Args {
     /// Directory of zone files that the monitor writes
     #[arg(long, value_name = "DIR", default_value = names::ZONES)]
     pub zones: PathBuf,
-    /// Directory of the mounted settings, whose files count before the variables and are followed
+    /// Directory of the mounted settings. A file takes precedence over the variable of its name, and changes take
+    /// effect without a restart
     #[arg(long, value_name = "DIR")]
     pub config: Option<PathBuf>,
     /// Format of log lines.
