@@ -42,10 +42,11 @@ impl Parent {
     pub(crate) fn find(&self, host: &mut Socket, pod: &mut Pod) -> Result<Found, Error> {
         let socket = if self.in_container { &mut pod.socket } else { host };
         let link = if self.master.is_empty() {
-            let routes = socket
-                .routes(Family::V4)
-                .explain(|| "failed to list routes".to_owned())?;
-            let index = default_link(&routes).ok_or_else(|| Error::internal(NO_DEFAULT_INTERFACE))?;
+            let index = default_index(|family| {
+                socket
+                    .routes(family)
+                    .explain(|| "failed to list routes".to_owned())
+            })?;
             let found = socket.link_by_index(index);
             found.explain(|| "failed to lookup the default route's interface".to_owned())?
         } else {
@@ -95,6 +96,16 @@ fn look_up(socket: &mut Socket, master: &str) -> Result<Link, Error> {
         .explain(|| format!("failed to lookup master \"{master}\""))
 }
 
+/// The link of the default route. IPv4 comes before IPv6.
+fn default_index(mut list: impl FnMut(Family) -> Result<Vec<Route>, Error>) -> Result<u32, Error> {
+    for family in [Family::V4, Family::V6] {
+        if let Some(index) = default_link(&list(family)?) {
+            return Ok(index);
+        }
+    }
+    Err(Error::internal(NO_DEFAULT_INTERFACE))
+}
+
 /// The link of the first default route.
 fn default_link(routes: &[Route]) -> Option<u32> {
     let first = routes
@@ -126,6 +137,28 @@ mod tests {
         ];
         assert_eq!(default_link(&routes), Some(4));
         assert_eq!(default_link(&routes[..3]), None);
+    }
+
+    #[test]
+    fn default_route_of_ipv6_decides_without_one_of_ipv4() {
+        // cni-plugins#88
+        let v4 = [route("0.0.0.0/0", Some(4), MAIN_TABLE)];
+        let v6 = [
+            route("fd00::/64", Some(2), MAIN_TABLE),
+            route("::/0", Some(6), MAIN_TABLE),
+        ];
+        let of = |v4: &[Route], v6: &[Route]| {
+            default_index(|family| {
+                Ok(match family {
+                    Family::V4 => v4.to_vec(),
+                    Family::V6 => v6.to_vec(),
+                })
+            })
+            .map_err(|error| error.msg)
+        };
+        assert_eq!(of(&v4, &v6), Ok(4));
+        assert_eq!(of(&[], &v6), Ok(6));
+        assert_eq!(of(&[], &v6[..1]), Err(NO_DEFAULT_INTERFACE.to_owned()));
     }
 
     #[test]

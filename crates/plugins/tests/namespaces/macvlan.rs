@@ -158,6 +158,27 @@ fn without_a_master_the_default_route_decides() {
     });
 }
 
+// cni-plugins#88
+#[test]
+fn default_route_of_ipv6_decides_on_a_node_without_ipv4() {
+    on_a_host("masters of macvlans by IPv6", |host| {
+        let mut config = macvlan("1.1.0");
+        config.as_object_mut().unwrap().shift_remove("master");
+        let eth0 = parent(host, "eth0");
+        host.socket
+            .add_address(&eth0, "fd00::2/64".parse().unwrap())
+            .unwrap();
+        let default = Route {
+            link: Some(eth0.index),
+            ..Route::to("::/0".parse().unwrap())
+        };
+        host.socket.add_route(&default).unwrap();
+        let pod = host.pod();
+        host.add(&pod, &config);
+        assert_eq!(pod.net1().peer, Some(eth0.index));
+    });
+}
+
 // cni-plugins#46
 #[test]
 fn the_mtu_is_that_of_the_master_or_less() {
