@@ -55,12 +55,10 @@ pub(crate) fn plan(ifname: &str, result: &CniResult) -> Result<Plan, Error> {
         }
         match ip.address {
             IpNet::V4(_) => gateway4 = gateway4.or(ip.gateway),
-            // The first address decides, even without a gateway.
-            IpNet::V6(_) => gateway6 = gateway6.or(Some(ip.gateway)),
+            IpNet::V6(_) => gateway6 = gateway6.or(ip.gateway),
         }
         addresses.push(ip.address);
     }
-    let gateway6 = gateway6.flatten();
     let mut routes: Vec<Route> = Vec::new();
     for route in &result.routes {
         let first = if matches!(route.dst, IpNet::V4(_)) {
@@ -248,6 +246,7 @@ mod tests {
 
     #[test]
     fn routes_take_the_first_gateway_of_their_family() {
+        // cni-plugins#89
         let result = result(
             &[
                 ("10.1.2.2/24", None, Some(2)),
@@ -265,10 +264,10 @@ mod tests {
         let gateways: Vec<_> = plan
             .routes
             .iter()
-            .map(|route| route.gw.map(|gw| gw.to_string()))
+            .filter_map(|route| route.gw.map(|gw| gw.to_string()))
             .collect();
-        assert_eq!(gateways, [Some("10.1.3.1".into()), None, Some("10.1.2.9".into())]);
-        assert!(!plan.settle, "the first IPv6 address has no gateway");
+        assert_eq!(gateways, ["10.1.3.1", "fd01::1", "10.1.2.9"]);
+        assert!(plan.settle);
     }
 
     #[test]
