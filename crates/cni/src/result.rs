@@ -74,7 +74,7 @@ pub struct IpConfig {
 }
 
 /// A route of a result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
     /// The destination.
     #[serde(deserialize_with = "crate::net::deserialize_cidr")]

@@ -1,5 +1,7 @@
 //! CHECK in the pod, for all plugins that attach an interface (cni-plugins §2.6).
 
+use std::collections::{HashMap, HashSet};
+
 use cni::{
     Error,
     plugin::Call,
@@ -75,25 +77,28 @@ pub(crate) fn addresses(socket: &mut Socket, link: &Link, ips: &[IpConfig]) -> R
         return Ok(());
     }
     let ifname = &link.name;
-    let found = socket
+    let found: HashSet<IpNet> = socket
         .addresses(link, None)
-        .explain(|| format!("failed to list addresses of {ifname}"))?;
+        .explain(|| format!("failed to list addresses of {ifname}"))?
+        .into_iter()
+        .map(|address| address.net)
+        .collect();
+    // The kernel adds no route for a /32.
+    let is_host = |net: &IpNet| matches!(net, IpNet::V4(net) if net.prefix_len() == 32);
+    let subnets = ips.iter().map(|ip| ip.address).filter(|net| !is_host(net));
+    let routes = by_destination(subnets, |family| list(socket, family))?;
     for ip in ips {
-        if !found.iter().any(|address| address.net == ip.address) {
+        if !found.contains(&ip.address) {
             return Err(Error::internal(format!(
                 "Failed to match addr {} on interface {ifname}",
                 ip.address
             )));
         }
-        // The kernel adds no route for a /32.
-        if matches!(ip.address, IpNet::V4(net) if net.prefix_len() == 32) {
+        if is_host(&ip.address) {
             continue;
         }
-        let subnet = ip.address.trunc();
-        if !list(socket, &subnet)?
-            .iter()
-            .any(|route| route.dst == subnet && in_table(route, None))
-        {
+        let mut to_subnet = routes.get(&ip.address.trunc()).into_iter().flatten();
+        if !to_subnet.any(|route| in_table(route, None)) {
             let gateway = ip.gateway.map(|gw| gw.to_string()).unwrap_or_default();
             return Err(Error::internal(format!(
                 "Failed to find Gateway {gateway} for interface {ifname}"
@@ -105,14 +110,20 @@ pub(crate) fn addresses(socket: &mut Socket, link: &Link, ips: &[IpConfig]) -> R
 
 /// An error unless every route exists.
 pub(crate) fn routes(socket: &mut Socket, expected: &[Route]) -> Result<(), Error> {
+    let found = by_destination(expected.iter().map(|route| route.dst), |family| {
+        list(socket, family)
+    })?;
+    require_routes(&found, expected)
+}
+
+fn require_routes(found: &Destinations, expected: &[Route]) -> Result<(), Error> {
     for wanted in expected {
-        let dst = wanted.dst.trunc();
-        let there = list(socket, &dst)?.iter().any(|route| {
-            route.dst == dst
-                && in_table(route, wanted.table)
+        let mut there = found.get(&wanted.dst.trunc()).into_iter().flatten();
+        let is_wanted = |route: &routes::Route| {
+            in_table(route, wanted.table)
                 && (wanted.is_default() || wanted.gw.is_none() || wanted.gw == route.gateway)
-        });
-        if !there {
+        };
+        if !there.any(is_wanted) {
             let gateway = wanted.gw.map(|gw| format!(" via {gw}")).unwrap_or_default();
             return Err(Error::internal(format!(
                 "Expected Route {}{gateway} not found in routing table",
@@ -123,9 +134,27 @@ pub(crate) fn routes(socket: &mut Socket, expected: &[Route]) -> Result<(), Erro
     Ok(())
 }
 
-fn list(socket: &mut Socket, like: &IpNet) -> Result<Vec<routes::Route>, Error> {
+/// Routes by their destination.
+type Destinations = HashMap<IpNet, Vec<routes::Route>>;
+
+/// Lists the routes of the families of `wanted`, once for each family: a namespace may have many routes.
+fn by_destination(
+    wanted: impl Iterator<Item = IpNet>,
+    mut list: impl FnMut(Family) -> Result<Vec<routes::Route>, Error>,
+) -> Result<Destinations, Error> {
+    let families: HashSet<Family> = wanted.map(|net| Family::of(&net.addr())).collect();
+    let mut found = Destinations::new();
+    for family in families {
+        for route in list(family)? {
+            found.entry(route.dst).or_default().push(route);
+        }
+    }
+    Ok(found)
+}
+
+fn list(socket: &mut Socket, family: Family) -> Result<Vec<routes::Route>, Error> {
     socket
-        .routes(Family::of(&like.addr()))
+        .routes(family)
         .explain(|| "failed to list routes".to_owned())
 }
 
@@ -134,5 +163,48 @@ fn in_table(route: &routes::Route, table: Option<u32>) -> bool {
     match table {
         Some(table) => route.table == Some(table),
         None => route.table != Some(routes::LOCAL_TABLE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::Ipv4Addr,
+        time::{Duration, Instant},
+    };
+
+    use ipnet::Ipv4Net;
+
+    use super::*;
+
+    #[test]
+    fn many_routes_are_listed_once_and_found_at_once() {
+        // cni-plugins#90
+        let nets: Vec<IpNet> = (0..40_000)
+            .map(|number: u32| {
+                Ipv4Net::new_assert(Ipv4Addr::from_bits(0x0a00_0000 + number * 256), 24).into()
+            })
+            .collect();
+        let started = Instant::now();
+        let mut lists = 0;
+        let found = by_destination(nets.iter().copied(), |family| {
+            lists += 1;
+            assert_eq!(family, Family::V4);
+            let route = |net: &IpNet| routes::Route {
+                table: Some(routes::MAIN_TABLE),
+                ..routes::Route::to(*net)
+            };
+            Ok(nets.iter().map(route).collect())
+        })
+        .unwrap();
+        let mut expected: Vec<Route> = nets.iter().map(|net| Route::new(*net, None)).collect();
+        assert_eq!(require_routes(&found, &expected), Ok(()));
+        assert_eq!(lists, 1);
+        assert!(started.elapsed() < Duration::from_secs(10));
+        expected.push(Route::new("192.0.2.0/24".parse().unwrap(), None));
+        assert_eq!(
+            require_routes(&found, &expected).unwrap_err().msg,
+            "Expected Route 192.0.2.0/24 not found in routing table"
+        );
     }
 }

@@ -67,6 +67,7 @@ pub mod traces;
 pub mod tuning;
 mod veth;
 mod vlan;
+mod vlan_ids;
 mod vrf;
 
 use cni::plugin::Plugin;

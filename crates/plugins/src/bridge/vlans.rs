@@ -6,7 +6,10 @@ use cni::Error;
 use linux::vlan::PortVlan;
 use serde::Deserialize;
 
-use crate::messages::{TRUNK_ID, TRUNK_MAX, TRUNK_MAX_MISSING, TRUNK_MIN, TRUNK_MIN_MISSING, TRUNK_ORDER};
+use crate::{
+    messages::{TRUNK_ID, TRUNK_MAX, TRUNK_MAX_MISSING, TRUNK_MIN, TRUNK_MIN_MISSING, TRUNK_ORDER},
+    vlan_ids,
+};
 
 /// Maximum VLAN ID. 4095 is reserved.
 const LAST: u16 = 4094;
@@ -47,13 +50,13 @@ impl Vlans {
         if access.is_none() && trunk.is_none() {
             return Ok(None);
         }
-        let mut ids = BTreeSet::new();
+        let mut ranges = Vec::new();
         for item in trunk.unwrap_or_default() {
-            item.collect(&mut ids)?;
+            item.collect(&mut ranges)?;
         }
         Ok(Some(Vlans {
             access,
-            trunk: ids,
+            trunk: vlan_ids::union(ranges),
             keep_default,
         }))
     }
@@ -89,21 +92,22 @@ impl Vlans {
 }
 
 impl TrunkItem {
-    fn collect(&self, ids: &mut BTreeSet<u16>) -> Result<(), Error> {
+    fn collect(&self, ranges: &mut Vec<(u16, u16)>) -> Result<(), Error> {
         match (self.min_id, self.max_id) {
             (Some(min), Some(max)) => {
                 let (min, max) = (checked(min, TRUNK_MIN)?, checked(max, TRUNK_MAX)?);
                 if min > max {
                     return Err(Error::internal(TRUNK_ORDER));
                 }
-                ids.extend(min..=max);
+                ranges.push((min, max));
             }
             (None, Some(_)) => return Err(Error::internal(TRUNK_MIN_MISSING)),
             (Some(_), None) => return Err(Error::internal(TRUNK_MAX_MISSING)),
             (None, None) => {}
         }
         if let Some(id) = self.id {
-            ids.insert(checked(id, TRUNK_ID)?);
+            let id = checked(id, TRUNK_ID)?;
+            ranges.push((id, id));
         }
         Ok(())
     }
@@ -118,6 +122,8 @@ fn checked(id: i64, message: &str) -> Result<u16, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn vlans(vlan: i64, trunk: Option<&str>) -> Result<Option<Vlans>, Error> {
@@ -194,5 +200,19 @@ mod tests {
         let empty = vlans(0, Some("[]")).unwrap().unwrap();
         assert_eq!(empty.wanted(), []);
         assert!(!empty.replaces_default());
+    }
+
+    #[test]
+    fn a_range_that_is_repeated_many_times_costs_little() {
+        // cni-plugins#90
+        let item = TrunkItem {
+            min_id: Some(1),
+            max_id: Some(4094),
+            id: None,
+        };
+        let started = Instant::now();
+        let vlans = Vlans::new(0, Some(&vec![item; 100_000]), false).unwrap().unwrap();
+        assert_eq!(vlans.trunk.len(), 4094);
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }

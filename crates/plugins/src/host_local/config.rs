@@ -1,6 +1,6 @@
 //! The config of `host-local`: ranges, requested addresses, data directory (cni-plugins §6).
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{collections::HashSet, net::IpAddr, path::PathBuf};
 
 use cni::{Error, Version, args::CniArgs, net::parse_cidr, plugin::Call, result::Route};
 use serde::Deserialize;
@@ -87,9 +87,10 @@ impl Config {
             })?;
             requested.push(ip);
         }
+        let mut known: HashSet<IpAddr> = requested.iter().copied().collect();
         for text in wire.args.cni.ips.iter().chain(&wire.runtime_config.ips) {
             let ip = requested_ip(text).map_err(Error::internal)?;
-            if !requested.contains(&ip) {
+            if known.insert(ip) {
                 requested.push(ip);
             }
         }
@@ -183,6 +184,8 @@ fn directory(given: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn read(config: &str, args: &str, version: Version) -> Result<Config, Error> {
@@ -370,5 +373,21 @@ mod tests {
         );
         let mixed = r#"{"ipam": {"ranges": [[{"subnet": "10.0.0.0/24"}], [{"subnet": "fd00::/64"}]]}}"#;
         assert_eq!(read(mixed, "", Version::V0_2_0).unwrap().sets.len(), 2);
+    }
+
+    #[test]
+    fn many_requested_addresses_are_distinct_in_little_time() {
+        // cni-plugins#90
+        let ips: Vec<String> = (0..50_000u32)
+            .map(|number| std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).to_string())
+            .collect();
+        let config = serde_json::json!({
+            "ipam": { "subnet": "10.0.0.0/8" },
+            "runtimeConfig": { "ips": ips }, "args": { "cni": { "ips": ips } }
+        });
+        let started = Instant::now();
+        let config = read(&config.to_string(), "", Version::V1_0_0).unwrap();
+        assert_eq!(config.requested.len(), 50_000);
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }

@@ -9,10 +9,11 @@ use serde_json::{Map, Value, json};
 use crate::{
     messages::{OVS_TRUNK_EMPTY, TRUNK_ID, TRUNK_MAX, TRUNK_MIN, TRUNK_ORDER},
     names::ovs::column,
+    vlan_ids,
 };
 
 /// Maximum VLAN ID in the database.
-const LAST: u32 = 4095;
+const LAST: u16 = 4095;
 
 const ACCESS: &str = "access";
 const TRUNK: &str = "trunk";
@@ -135,11 +136,12 @@ impl Vlans {
 }
 
 fn ids(trunk: &[TrunkItem]) -> Result<BTreeSet<u32>, Error> {
-    let mut ids = BTreeSet::new();
-    let limited = |id: Option<u32>, text: &str| match id {
-        Some(id) if id > LAST => Err(Error::internal(text)),
-        id => Ok(id),
+    let limited = |id: Option<u32>, text: &str| {
+        let limited = |id: u32| u16::try_from(id).ok().filter(|id| *id <= LAST);
+        id.map(|id| limited(id).ok_or_else(|| Error::internal(text)))
+            .transpose()
     };
+    let mut ranges = Vec::new();
     for item in trunk {
         let first = limited(item.min_id, TRUNK_MIN)?;
         let last = limited(item.max_id, TRUNK_MAX)?;
@@ -147,18 +149,20 @@ fn ids(trunk: &[TrunkItem]) -> Result<BTreeSet<u32>, Error> {
             if first > last {
                 return Err(Error::internal(TRUNK_ORDER));
             }
-            ids.extend(first..=last);
+            ranges.push((first, last));
         }
-        ids.extend(limited(item.id, TRUNK_ID)?);
+        ranges.extend(limited(item.id, TRUNK_ID)?.map(|id| (id, id)));
     }
-    if ids.is_empty() && !trunk.is_empty() {
+    if ranges.is_empty() && !trunk.is_empty() {
         return Err(Error::internal(OVS_TRUNK_EMPTY));
     }
-    Ok(ids)
+    Ok(vlan_ids::union(ranges).into_iter().map(u32::from).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn vlans(vlan: Option<u32>, trunk: impl Into<Value>, mode: &str) -> Result<Vlans, String> {
@@ -239,5 +243,19 @@ mod tests {
             error(&row(r#"{"vlan_mode":"access","tag":5,"trunks":["set",[7,9]]}"#)),
             "trunk mismatch. ovs=[],netconf=[7 9]"
         );
+    }
+
+    #[test]
+    fn a_range_that_is_repeated_many_times_costs_little() {
+        // cni-plugins#90
+        let item = TrunkItem {
+            min_id: Some(1),
+            max_id: Some(4094),
+            id: None,
+        };
+        let started = Instant::now();
+        let vlans = Vlans::new(None, &vec![item; 100_000], "").unwrap();
+        assert_eq!(vlans.trunks.len(), 4094);
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }

@@ -1,5 +1,7 @@
 //! The config of the mirror plugins (cni-plugins §10.8).
 
+use std::collections::HashMap;
+
 use cni::{Error, json, plugin::Call};
 use serde::Deserialize;
 
@@ -68,6 +70,7 @@ impl Config {
 
     fn new(wire: Wire, role: Role) -> Result<Self, Error> {
         let mut mirrors: Vec<Mirror> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for mirror in &wire.mirrors {
             if mirror.name.is_empty() {
                 return Err(Error::internal("a mirror has no name"));
@@ -75,12 +78,16 @@ impl Config {
             if role == Role::Producer && !mirror.ingress && !mirror.egress {
                 return Err(Error::internal(OVS_MIRROR_IDLE));
             }
-            match mirrors.iter_mut().find(|known| known.name == mirror.name) {
+            let place = places.get(&mirror.name).copied();
+            match place.and_then(|place| mirrors.get_mut(place)) {
                 Some(known) => {
                     known.ingress |= mirror.ingress;
                     known.egress |= mirror.egress;
                 }
-                None => mirrors.push(mirror.clone()),
+                None => {
+                    places.insert(mirror.name.clone(), mirrors.len());
+                    mirrors.push(mirror.clone());
+                }
             }
         }
         Ok(Config { wire, mirrors })
@@ -111,6 +118,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn mirrors(config: &str, role: Role) -> Result<Vec<Mirror>, String> {
@@ -142,5 +151,22 @@ mod tests {
             egress: true,
         };
         assert_eq!(mirrors(twice, Role::Producer), Ok(vec![both]));
+    }
+
+    #[test]
+    fn many_mirrors_are_merged_in_little_time() {
+        // cni-plugins#90
+        let mirror = |number: usize| Mirror {
+            name: format!("a mirror with a long common name {number}"),
+            ingress: true,
+            egress: false,
+        };
+        let wire = Wire {
+            mirrors: (0..50_000).chain(0..50_000).map(mirror).collect(),
+            ..Wire::default()
+        };
+        let started = Instant::now();
+        assert_eq!(Config::new(wire, Role::Producer).unwrap().mirrors.len(), 50_000);
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }
