@@ -17,7 +17,7 @@ mod firewalld;
 mod iptables;
 mod nftables;
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use cni::{
     Error, Version,
@@ -166,14 +166,9 @@ impl Plugin for Firewall {
 
 /// The distinct addresses of a result.
 fn addresses(result: &CniResult) -> Vec<IpAddr> {
-    let mut addresses = Vec::new();
-    for ip in &result.ips {
-        let address = ip.address.addr();
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses
+    let mut known = HashSet::new();
+    let all = result.ips.iter().map(|ip| ip.address.addr());
+    all.filter(|address| known.insert(*address)).collect()
 }
 
 /// The rules that an ADD requests.
@@ -381,5 +376,38 @@ fn sweep(rules: &mut Ruleset) -> Result<(), Error> {
     match rules.socket().and_then(|socket| nftables::sweep(socket, links)) {
         Err(error) if error.is_unsupported() || error.is_in_use() => Ok(()),
         outcome => outcome.explain(|| FIREWALL_COLLECT.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::Ipv4Addr,
+        time::{Duration, Instant},
+    };
+
+    use cni::result::IpConfig;
+
+    use super::*;
+
+    #[test]
+    fn many_addresses_are_distinct_in_little_time() {
+        // cni-plugins#90
+        let ip = |number: u32| IpConfig {
+            address: IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number)).into(),
+            gateway: None,
+            interface: None,
+        };
+        let result = CniResult {
+            ips: (0..50_000).chain(0..50_000).map(ip).collect(),
+            ..CniResult::default()
+        };
+        let started = Instant::now();
+        let found = addresses(&result);
+        assert_eq!(
+            (found.len(), found[0]),
+            (50_000, Ipv4Addr::new(10, 0, 0, 0).into())
+        );
+        assert!(started.elapsed() < Duration::from_secs(10));
     }
 }

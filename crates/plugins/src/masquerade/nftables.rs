@@ -87,7 +87,8 @@ pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[
         add_base(socket, &mut changes)?;
         let checks = socket.rules(TABLE, CHECKS)?;
         delete_rules(&checks, |rule| rule.comment.starts_with(&hash), &mut changes);
-        let (mut made, mut added) = (Vec::new(), Vec::new());
+        let mut made: BTreeSet<String> = BTreeSet::new();
+        let mut added: BTreeSet<IpNet> = BTreeSet::new();
         for address in addresses {
             let place = AddressRule::of(network, address);
             let rule = place.rule();
@@ -106,16 +107,15 @@ pub(super) fn add(socket: &mut Socket, attachment: Attachment<'_>, addresses: &[
                     },
                 );
                 changes.add_rule(TABLE, CHECKS, &rule, &text);
-                made.push(place.set.clone());
+                made.insert(place.set.clone());
             }
-            if added.contains(address) {
+            if !added.insert(*address) {
                 continue;
             }
             if socket.element(TABLE, &place.set, &place.key)?.is_some() {
                 changes.delete_element(TABLE, &place.set, &place.key);
             }
             changes.add_element(TABLE, &place.set, &place.key, &comment);
-            added.push(*address);
         }
         Ok(changes)
     })
@@ -129,12 +129,8 @@ pub(super) fn remove(
     let hash = attachment.hash();
     socket.update(|socket| {
         let mut changes = Transaction::new();
-        let mut seen = Vec::new();
-        for address in addresses {
-            if seen.contains(&address) {
-                continue;
-            }
-            seen.push(address);
+        // A transaction that deletes an element twice fails.
+        for address in addresses.iter().collect::<BTreeSet<_>>() {
             let place = AddressRule::of(attachment.network, address);
             if comment::has_element(socket, &hash, TABLE, &place.set, &place.key)? {
                 changes.delete_element(TABLE, &place.set, &place.key);

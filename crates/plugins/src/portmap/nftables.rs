@@ -121,20 +121,14 @@ pub(super) fn remove(
     let hash = attachment.hash();
     socket.update(|socket| {
         let mut changes = Transaction::new();
-        let mut seen: Vec<(Family, RequiredElement)> = Vec::new();
+        let mut seen = BTreeSet::new();
         for forward in forwards {
             let family = forward.family();
             for place in required_elements(forward) {
-                let is_known = |(of, other): &(Family, RequiredElement)| {
-                    *of == family && other.set == place.set && other.key == place.key
-                };
-                if seen.iter().any(is_known) {
-                    continue;
-                }
-                if comment::has_element(socket, &hash, table(family), &place.set, &place.key)? {
+                let is_new = seen.insert((forward.is_ipv4(), place.set.clone(), place.key.clone()));
+                if is_new && comment::has_element(socket, &hash, table(family), &place.set, &place.key)? {
                     changes.delete_element(table(family), &place.set, &place.key);
                 }
-                seen.push((family, place));
             }
         }
         Ok(changes)
