@@ -157,13 +157,26 @@ impl<'a> Stage<'a> {
             name: first_name.clone(),
             sandbox: Sandbox::of(&self.pod),
         })?;
-        let made = self.create_link(new, &first_name).explain(create);
-        let named = made.and_then(|()| self.name_link(&first_name, what));
-        if named.is_err() {
+        if let Err(error) = self.create_link(new, &first_name) {
             // Nothing was created. The link with this name has another owner.
+            self.forget()?;
+            return Err(error).explain(create);
+        }
+        let named = self.name_link(&first_name, what);
+        // A link that could not be deleted stays recorded for the rollback, DEL and GC.
+        if named.is_err() && self.discard_link(&first_name).is_ok() {
             self.forget()?;
         }
         named
+    }
+
+    /// Deletes a link that has its first name. A missing link is no error.
+    fn discard_link(&mut self, first_name: &str) -> linux::Result<()> {
+        let socket = &mut self.pod.socket;
+        match socket.find_link(first_name)? {
+            Some(link) => socket.delete_link(&link),
+            None => Ok(()),
+        }
     }
 
     fn create_link(&mut self, new: &NewLink<'_>, name: &str) -> linux::Result<()> {
@@ -182,7 +195,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Renames a new link to the attachment's interface name. Deletes it on failure.
+    /// Renames a new link to the attachment's interface name.
     fn name_link(&mut self, first_name: &str, what: &str) -> Result<Link, Error> {
         let ifname = self.call.request.ifname.as_str();
         let socket = &mut self.pod.socket;
@@ -196,11 +209,9 @@ impl<'a> Stage<'a> {
             name: Some(ifname),
             ..LinkChange::default()
         };
-        if let Err(error) = socket.change_link(&link, "rename link", &change) {
-            // Best effort, to report the first error: a remaining link ends with the namespace.
-            let _ = socket.delete_link(&link);
-            return Err(error).explain(|| format!("failed to rename {what} to \"{ifname}\""));
-        }
+        socket
+            .change_link(&link, "rename link", &change)
+            .explain(|| format!("failed to rename {what} to \"{ifname}\""))?;
         ifname.clone_into(&mut link.name);
         Ok(link)
     }

@@ -166,8 +166,11 @@ impl Step {
             Step::Pair { port } => veth::delete(call, host, port),
             Step::Link { kind, name, sandbox } => match sandbox.find(call)? {
                 Some(mut pod) => pod.inside(|socket| {
-                    delete_of_kind(call, socket, owner.ifname, kind)?;
-                    delete_of_kind(call, socket, name, kind)
+                    // With its first name, the link is not the one with the interface's name.
+                    if delete_of_kind(call, socket, name, kind)? {
+                        return Ok(());
+                    }
+                    delete_of_kind(call, socket, owner.ifname, kind).map(drop)
                 }),
                 None => Ok(()),
             },
@@ -190,14 +193,14 @@ impl Step {
     }
 }
 
-/// Deletes a link if it still has the recorded kind.
-fn delete_of_kind(call: &Call, socket: &mut Socket, name: &str, kind: &str) -> Result<(), Error> {
+/// Deletes a link if it still has the recorded kind. Returns whether it was there.
+fn delete_of_kind(call: &Call, socket: &mut Socket, name: &str, kind: &str) -> Result<bool, Error> {
     let found = socket
         .find_link(name)
         .explain(|| format!("failed to lookup \"{name}\""))?;
     match found {
-        Some(link) if link.is_kind(kind) => veth::delete(call, socket, name),
-        _ => Ok(()),
+        Some(link) if link.is_kind(kind) => veth::delete(call, socket, name).map(|()| true),
+        _ => Ok(false),
     }
 }
 

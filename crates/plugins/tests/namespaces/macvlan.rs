@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use linux::{
-    link::{KindState, Link, LinkKind, LinkSpec, MacVlanMode},
+    link::{KindState, Link, LinkChange, LinkKind, LinkSpec, MacVlanMode},
     routes::Route,
 };
 use serde_json::{Value, json};
@@ -347,5 +347,49 @@ fn check_compares_master_and_mode() {
         // It has another owner now.
         host.del(&pod, &config);
         assert!(pod.link("net1").is_some());
+    });
+}
+
+// cni-plugins#91
+#[test]
+fn recorded_link_that_was_not_renamed_is_removed_alone() {
+    on_a_host("macvlans with their first name", |host| {
+        parent(host, "eth0");
+        let config = macvlan("1.1.0");
+        for collect in [false, true] {
+            let pod = host.pod();
+            host.add(&pod, &config);
+            let records = host.records_of("macvlan");
+            let own = format!("{}:net1", pod.id);
+            let record = records.iter().find(|record| record.contains(&own)).unwrap();
+            let record = record.replace('\\', "");
+            let first = record.split("\"name\":\"").nth(1).unwrap();
+            let first = first.split('"').next().unwrap();
+            // An ADD whose link could be neither renamed nor deleted.
+            let link = pod.net1();
+            let name = LinkChange {
+                name: Some(first),
+                ..LinkChange::default()
+            };
+            pod.with(|socket| socket.set_down(&link));
+            pod.with(|socket| socket.change_link(&link, "rename link", &name));
+            // Another one took the name.
+            host.call_with("ADD", &pod, "net2", "", &config).success();
+            let other = pod.link("net2").unwrap();
+            let name = LinkChange {
+                name: Some("net1"),
+                ..LinkChange::default()
+            };
+            pod.with(|socket| socket.set_down(&other));
+            pod.with(|socket| socket.change_link(&other, "rename link", &name));
+            if collect {
+                host.gc(&with(&config, "cni.dev/valid-attachments", json!([])))
+                    .success();
+            } else {
+                host.del(&pod, &config);
+            }
+            assert!(pod.link(first).is_none());
+            assert_eq!(pod.net1().mac, other.mac);
+        }
     });
 }
