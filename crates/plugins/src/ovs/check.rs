@@ -50,8 +50,9 @@ struct Ipam {
 /// Compares the config with that of ADD, and the port in the database with the config.
 pub(super) fn check_port(here: &mut Inspection<'_>, target: &Target) -> Result<(), Error> {
     let file = CacheFile::of(&AttachmentId::of(here.call), "");
-    if let Some(cached) = file.read::<Cached>() {
-        cached.netconf.require(target, here.call.config.ipam_plugin())?;
+    let cached = file.read::<Cached>().map(|cached| cached.netconf);
+    if let Some(netconf) = cached.filter(Netconf::is_complete) {
+        netconf.require(target, here.call.config.ipam_plugin())?;
     }
     let name = outer(here)?.name.clone();
     let mut database = Database::connect(&target.socket)?;
@@ -138,6 +139,12 @@ fn outer<'a>(here: &'a Inspection<'_>) -> Result<&'a Interface, Error> {
 }
 
 impl Netconf {
+    /// Whether it has the plugin's own keys. Old versions of the upstream plugin wrote only those that all plugins
+    /// have.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.bridge.is_empty()
+    }
+
     /// An error if the config differs from that of ADD.
     fn require(&self, target: &Target, ipam: &str) -> Result<(), Error> {
         let cached_socket = socket(self.socket_file.clone());

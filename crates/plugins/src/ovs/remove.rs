@@ -41,12 +41,13 @@ pub(crate) fn remove_recorded(
 pub(super) fn unrecorded(call: &Call) -> Result<(), Error> {
     let file = CacheFile::of(&AttachmentId::of(call), "");
     let cached = file.read::<Cached>().map(|cached| cached.netconf);
+    let configured = || {
+        let target = Config::read(call).and_then(Config::complete);
+        target.map(|target| target.socket).ok()
+    };
     let socket = match &cached {
-        Some(netconf) => Some(socket(netconf.socket_file.clone())),
-        None => Config::read(call)
-            .and_then(Config::complete)
-            .map(|target| target.socket)
-            .ok(),
+        Some(netconf) if netconf.is_complete() => Some(socket(netconf.socket_file.clone())),
+        _ => configured(),
     };
     let removed = match (&socket, &call.request.netns) {
         (Some(socket), Some(netns)) => remove_all(socket, netns, &call.request.ifname),

@@ -323,6 +323,27 @@ fn upstream_attachment_is_removed_with_its_cache_file() {
     });
 }
 
+// cni-plugins#92
+#[test]
+fn cache_file_without_the_plugins_keys_counts_as_none() {
+    on_a_switch("an old upstream attachment", |host, switch| {
+        let pod = host.pod();
+        let result = host.add(&pod, &ovs());
+        let file = format!("{CACHE}/{}-net1", pod.id);
+        let mut cached: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let netconf = cached["Netconf"].as_object_mut().unwrap();
+        for key in ["bridge", "socket_file"] {
+            netconf.shift_remove(key).unwrap();
+        }
+        fs::write(&file, cached.to_string()).unwrap();
+        host.check(&pod, &ovs(), &result).success();
+        host.lose_records_of("ovs");
+        host.del(&pod, &ovs());
+        assert!(ports(switch).is_empty() && pod.link("net1").is_none());
+        assert!(!fs::exists(&file).unwrap());
+    });
+}
+
 // cni-plugins#58
 #[test]
 fn our_dead_ports_are_removed_and_foreign_ones_kept() {
