@@ -100,7 +100,7 @@ impl Plugin for Sbr {
             undo_steps(socket, link.as_ref(), &recorded.steps)
         })?;
         let link = check::container_link(&mut pod.socket, ifname)?;
-        let plan = plan::plan(&config, &ips, &observe(&mut pod.socket, &link)?);
+        let plan = plan::plan(&config, &ips, &observe(&mut pod.socket, &link)?)?;
         journal.note(&[Step::Rules {
             netns: PathBuf::from(&pod.path),
             cookie: pod.ns.cookie(),

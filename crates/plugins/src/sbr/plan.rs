@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use cni::result::IpConfig;
+use cni::{Error, result::IpConfig};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use linux::{
     routes::{MAIN_TABLE, Route},
@@ -11,6 +11,8 @@ use linux::{
 
 use super::config::Config;
 
+/// Maximum of the addresses times the interface's routes, each of which may be copied for each address.
+const MAX_COPIES: usize = 100_000;
 /// Start of the search for an unused table.
 const FIRST_TABLE: u32 = 100;
 
@@ -38,11 +40,11 @@ pub(super) struct Plan {
 }
 
 /// Plans the changes for the interface's addresses.
-pub(super) fn plan(config: &Config, ips: &[&IpConfig], host: &Host) -> Plan {
+pub(super) fn plan(config: &Config, ips: &[&IpConfig], host: &Host) -> Result<Plan, Error> {
     let mut plan = Plan::default();
     if let Some(table) = config.table {
         plan.tables = ips.iter().map(|ip| (ip.address.addr(), table)).collect();
-        return plan;
+        return Ok(plan);
     }
     let mut used: BTreeSet<u32> = host.rules.iter().map(|rule| rule.table).collect();
     used.extend(host.routes.iter().filter_map(|route| route.table));
@@ -52,6 +54,13 @@ pub(super) fn plan(config: &Config, ips: &[&IpConfig], host: &Host) -> Plan {
         .filter(|route| route.link == Some(host.link) && route.table == Some(MAIN_TABLE))
         .copied()
         .collect();
+    if ips.len().saturating_mul(own.len()) > MAX_COPIES {
+        return Err(Error::internal(format!(
+            "too many routes to copy: {} addresses with {} routes, at most {MAX_COPIES} in all",
+            ips.len(),
+            own.len()
+        )));
+    }
     let mut free = (FIRST_TABLE..).filter(|table| !used.contains(table));
     for (ip, table) in ips.iter().zip(&mut free) {
         plan.tables.push((ip.address.addr(), table));
@@ -78,7 +87,7 @@ pub(super) fn plan(config: &Config, ips: &[&IpConfig], host: &Host) -> Plan {
             _ => plan.delete.push(*route),
         }
     }
-    plan
+    Ok(plan)
 }
 
 /// The routes of an address: the interface's relevant routes, and one default route.
@@ -220,7 +229,7 @@ mod tests {
             ip("10.1.2.3/24", Some("10.1.2.1")),
             ip("10.7.0.2/24", Some("10.7.0.1")),
         );
-        let plan = plan(&Config::default(), &[&first, &second], &host(there));
+        let plan = plan(&Config::default(), &[&first, &second], &host(there)).unwrap();
         let tables: Vec<_> = plan
             .tables
             .iter()
@@ -266,7 +275,7 @@ mod tests {
             ip("10.1.2.3/24", Some("10.1.2.1")),
             ip("fd00::3/64", Some("fd00::1")),
         );
-        let plan = plan(&config, &[&v4, &v6], &host(there));
+        let plan = plan(&config, &[&v4, &v6], &host(there)).unwrap();
         assert_eq!(
             shown(&plan.add),
             [
@@ -298,7 +307,22 @@ mod tests {
             tables: vec![("10.1.2.3".parse().unwrap(), 7)],
             ..Plan::default()
         };
-        assert_eq!(plan(&config, &[&address], &there), expected);
+        assert_eq!(plan(&config, &[&address], &there), Ok(expected));
+    }
+
+    // cni-plugins#93
+    #[test]
+    fn addresses_times_routes_are_limited() {
+        let plan_of = |addresses: usize, routes: usize| {
+            let address = ip("10.1.2.3/16", None);
+            let there = vec![route("10.9.0.0/16", Some("10.1.2.1"), None); routes];
+            plan(&Config::default(), &vec![&address; addresses], &host(there)).map(|plan| plan.add.len())
+        };
+        assert_eq!(plan_of(10, 100), Ok(1_000));
+        assert_eq!(
+            plan_of(1_000, 1_000).unwrap_err().msg,
+            "too many routes to copy: 1000 addresses with 1000 routes, at most 100000 in all"
+        );
     }
 
     #[test]
