@@ -208,6 +208,9 @@ pub(crate) async fn run(
                     work.push(reconcile(ended.name.clone(), controller));
                 }
                 queues.ended(ended);
+                // What a reconcile learns about a claim may free an address.
+                let woken = state::lock(&shared).woken();
+                queues.instances(woken);
                 continue;
             }
             name = queues.machines.next(), if work.len() < WORKERS => (name, Controller::Machines),

@@ -253,6 +253,13 @@ pub enum Refused {
     Several,
 }
 
+impl Refused {
+    /// Whether an address that another claim gives back may be enough.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Exhausted(_) | Self::Taken(..))
+    }
+}
+
 /// One address of each family that the ranges have: the requested one, otherwise the lowest free one.
 ///
 /// # Errors

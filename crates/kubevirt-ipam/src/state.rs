@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kube_kit::watch::Name;
@@ -117,6 +118,10 @@ pub struct State {
     addresses: BTreeMap<Arc<str>, Holders<Holder>>,
     /// Addresses before their write into a claim, by claim. `addresses` contains them, too.
     reserved: BTreeMap<Name, Reserved>,
+    /// Virtual machines without an address, by the network that had none for them.
+    waiting: BTreeMap<Arc<str>, BTreeSet<Name>>,
+    /// Addresses that a claim gave back, of networks for which virtual machines wait. Another claim may have them.
+    freed: BTreeSet<(Arc<str>, IpAddr)>,
     /// Claims that block a virtual machine.
     in_the_way: BTreeMap<Name, Name>,
     common: Common,
@@ -131,6 +136,8 @@ impl Default for State {
             claims: BTreeMap::new(),
             addresses: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            freed: BTreeSet::new(),
             in_the_way: BTreeMap::new(),
             common: Common::default(),
             awaited: BTreeSet::from([Part::Machines, Part::Instances, Part::Networks, Part::Claims]),
@@ -180,6 +187,10 @@ impl State {
     /// Removes an instance.
     pub fn instance_gone(&mut self, name: Name) -> Vec<Name> {
         self.change(&name, |named| named.instance = None);
+        self.waiting.retain(|_, names| {
+            names.remove(&name);
+            !names.is_empty()
+        });
         vec![name]
     }
 

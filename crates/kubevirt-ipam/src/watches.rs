@@ -89,18 +89,20 @@ impl Core {
         let core = self.clone();
         let watch = self.start(move |claim: WireClaim| {
             let id = Name::of(&claim.metadata);
-            let seen = |state: &mut State| state.claim_seen(id, Claim::of(claim));
-            core.queues.instances(core.change(seen));
+            core.change_claims(|state| state.claim_seen(id, Claim::of(claim)));
         });
         let (store, core) = (watch.store(), self.clone());
         tokio::spawn(async move {
-            let gone = |id| {
-                let concerned = core.change(|state| state.claim_gone(&id));
-                core.queues.instances(concerned);
-            };
+            let gone = |id| core.change_claims(|state| state.claim_gone(&id));
             core.follow(watch, Part::Claims, gone).await;
         });
         store
+    }
+
+    /// Changes a claim, and queues the virtual machines that it concerns, and those that waited for its addresses.
+    fn change_claims(&self, change: impl FnOnce(&mut State) -> Vec<Name>) {
+        let (concerned, woken) = self.change(|state| (change(state), state.woken()));
+        self.queues.instances(concerned.into_iter().chain(woken));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {

@@ -14,6 +14,7 @@ use crate::mutate::Lookup as _;
 use crate::names::reason;
 use crate::objects::{Claim, Instance};
 use crate::plan::Wanted;
+use crate::pool::Refused;
 use crate::state;
 
 impl Reconciler {
@@ -67,7 +68,14 @@ impl Reconciler {
                 .await;
             live = moved.map_err(failed)?;
         }
-        let given = state::lock(&self.shared).reserve(&id, wanted);
+        let given = {
+            let mut state = state::lock(&self.shared);
+            let given = state.reserve(&id, wanted);
+            if given.as_ref().is_err_and(Refused::is_temporary) {
+                state.waits(name, &wanted.network);
+            }
+            given
+        };
         let ips: Vec<_> = match given {
             Ok(given) => given.iter().map(ToString::to_string).collect(),
             Err(refused) => {

@@ -1,5 +1,6 @@
-//! Holders of the addresses of a network, and reservations (kubevirt-ipam §16).
+//! Holders of the addresses of a network, reservations, and virtual machines that wait for an address (kubevirt-ipam §16).
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -51,6 +52,29 @@ impl State {
         if holders.is_empty() {
             self.addresses.remove(network);
         }
+        if self.waiting.contains_key(network) {
+            self.freed.insert((network.into(), address));
+        }
+    }
+
+    /// Records that a network has no address for a virtual machine now.
+    pub fn waits(&mut self, machine: &Name, network: &str) {
+        if self.instance(machine).is_some() {
+            let waiting = self.waiting.entry(network.into()).or_default();
+            waiting.insert(machine.clone());
+        }
+    }
+
+    /// Virtual machines that waited for addresses of networks, of which one has become free since the last call.
+    pub fn woken(&mut self) -> BTreeSet<Name> {
+        let mut woken = BTreeSet::new();
+        for (network, address) in std::mem::take(&mut self.freed) {
+            let is_free = |holders: &Holders<Holder>| !holders.contains_key(&address);
+            if self.addresses.get(&network).is_none_or(is_free) {
+                woken.extend(self.waiting.remove(&network).unwrap_or_default());
+            }
+        }
+        woken
     }
 
     /// Reserves one address of each family for a claim on a network. No other claim gets the addresses before the write

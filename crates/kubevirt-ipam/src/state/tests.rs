@@ -162,6 +162,65 @@ fn reserved_address_is_given_to_no_other_claim() {
     assert_eq!(reserved(&mut state, "f"), Ok(vec!["10.0.0.2/29".to_owned()]));
 }
 
+/// An instance `vm3` waits: the claim `a` has the only address.
+fn full() -> State {
+    let mut state = State::default();
+    let range = wanted("lan", "10.0.0.0/30");
+    for machine in ["vm1", "vm3"] {
+        state.instance_seen(name(machine), instance(&[]));
+    }
+    state.claim_seen(name("a"), with_address("10.0.0.2/30", 1));
+    let refused = state.reserve(&name("c"), &range).expect_err("no address");
+    assert!(refused.is_temporary(), "{refused}");
+    state.waits(&name("vm3"), "lan");
+    state
+}
+
+// kubevirt-ipam#103, the decision
+#[test]
+fn free_address_concerns_the_machines_that_wait() {
+    let waiting = BTreeSet::from([name("vm3")]);
+    let mut state = full();
+    assert!(state.woken().is_empty(), "nothing has changed");
+    // The claim changes, and keeps its address.
+    let ending = Claim {
+        deleting: true,
+        ..with_address("10.0.0.2/30", 2)
+    };
+    state.claim_seen(name("a"), ending);
+    assert!(state.woken().is_empty(), "the address is still taken");
+    state.claim_gone(&name("a"));
+    assert_eq!(state.woken(), waiting);
+    assert!(state.woken().is_empty(), "once");
+
+    // The claim gets another network.
+    let mut state = full();
+    let moved = Claim {
+        network: "wan".into(),
+        ..with_address("10.0.0.2/30", 2)
+    };
+    state.claim_seen(name("a"), moved);
+    assert_eq!(state.woken(), waiting);
+
+    // A reserved address is not written.
+    let mut state = full();
+    state.claim_gone(&name("a"));
+    assert!(state.reserve(&name("b"), &wanted("lan", "10.0.0.0/30")).is_ok());
+    assert!(state.woken().is_empty(), "another claim was faster");
+    state.settled(&name("b"));
+    assert_eq!(state.woken(), waiting);
+}
+
+#[test]
+fn machine_without_an_instance_waits_for_no_address() {
+    let mut state = full();
+    state.instance_gone(name("vm3"));
+    // Its reconcile ends later.
+    state.waits(&name("vm3"), "lan");
+    state.claim_gone(&name("a"));
+    assert!(state.woken().is_empty());
+}
+
 #[test]
 fn address_on_a_network_without_a_name_is_given_to_no_other_claim() {
     let mut state = State::default();

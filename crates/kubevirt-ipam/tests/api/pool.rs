@@ -1,5 +1,8 @@
 //! Persistent addresses on networks whose plugin has no pool (kubevirt-ipam §16).
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use stage::Hold;
 
@@ -209,10 +212,14 @@ fn full_range_and_refused_requests_are_reported_and_retried() {
         "Warning IPAMClaimWithoutAddress VirtualMachineInstance/third x1: IPAMClaim \"third.lan\" gets no addresses on \
          network \"lan\": all IPv4 addresses of the network's range are taken",
     );
+    // The back-off doubles: the next attempt is more than four seconds away then.
+    thread::sleep(Duration::from_secs(6));
     stage.delete(&format!("{}/second", instances(NS)));
     stage.wait_until_held("second.lan", false);
+    let freed = Instant::now();
     stage.delete(&format!("{}/second.lan", claims(NS)));
     assert_eq!(addresses(&stage, "third.lan"), ["10.0.0.2/29"]);
+    assert!(freed.elapsed() < Duration::from_secs(2), "{:?}", freed.elapsed());
 }
 
 // kubevirt-ipam#104
