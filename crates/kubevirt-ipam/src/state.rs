@@ -191,6 +191,7 @@ impl State {
             names.remove(&name);
             !names.is_empty()
         });
+        self.in_the_way.retain(|_, machine| *machine != name);
         vec![name]
     }
 
@@ -305,9 +306,11 @@ impl State {
         concerned
     }
 
-    /// Records that a claim blocks a virtual machine. A change of the claim requeues the virtual machine.
+    /// Records that a claim blocks a virtual machine with an instance. A change of the claim requeues the virtual machine.
     pub fn stands_in_the_way(&mut self, claim: Name, machine: Name) {
-        self.in_the_way.insert(claim, machine);
+        if self.instance(&machine).is_some() {
+            self.in_the_way.insert(claim, machine);
+        }
     }
 
     /// All virtual machines that a new leader reconciles.

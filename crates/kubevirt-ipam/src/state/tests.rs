@@ -84,10 +84,24 @@ fn claim_concerns_the_machine_that_its_label_names() {
 fn conflicting_claim_concerns_the_waiting_machine() {
     // kubevirt-ipam#87
     let mut state = State::default();
+    state.instance_seen(name("vm1"), instance(&[]));
     state.claim_seen(name("c"), claim(""));
     state.stands_in_the_way(name("c"), name("vm1"));
     assert_eq!(state.figures().in_the_way, 1);
     assert_eq!(state.claim_gone(&name("c")), [name("vm1")]);
+    assert_eq!(state.figures().in_the_way, 0);
+}
+
+#[test]
+fn claim_blocks_no_machine_without_an_instance() {
+    let mut state = State::default();
+    state.instance_seen(name("vm1"), instance(&[]));
+    state.claim_seen(name("c"), claim(""));
+    state.stands_in_the_way(name("c"), name("vm1"));
+    state.instance_gone(name("vm1"));
+    assert_eq!(state.figures().in_the_way, 0);
+    // Its reconcile ends later.
+    state.stands_in_the_way(name("c"), name("vm1"));
     assert_eq!(state.figures().in_the_way, 0);
 }
 
