@@ -25,6 +25,7 @@ use crate::names::reason;
 use crate::objects::{Claim, Instance, Machine};
 use crate::plan::{self, Belongs, Ensure, Plan, Problem, Wanted};
 use crate::state::{self, Shared};
+use crate::uid::Uid;
 
 mod addresses;
 mod create;
@@ -106,7 +107,15 @@ pub(crate) struct Reconciler {
     /// The claims in the cache, if a watch runs.
     claims: Option<Store<Name, ()>>,
     /// Published events about virtual machines whose claims are not in the desired state.
-    published: Mutex<HashMap<Name, BTreeSet<String>>>,
+    published: Mutex<HashMap<Name, Published>>,
+}
+
+/// Published events about an instance.
+#[derive(Debug, Default)]
+struct Published {
+    instance: Uid,
+    /// Reason and message of each event.
+    texts: BTreeSet<String>,
 }
 
 impl Reconciler {
@@ -175,8 +184,9 @@ impl Reconciler {
         let Some(of_machine) = published.get_mut(name) else {
             return;
         };
-        of_machine.retain(|text| exists && text.starts_with(reason::ODD_ADDRESS));
-        if of_machine.is_empty() {
+        let is_kept = |text: &String| exists && text.starts_with(reason::ODD_ADDRESS);
+        of_machine.texts.retain(is_kept);
+        if of_machine.texts.is_empty() {
             published.remove(name);
         }
     }
@@ -347,10 +357,18 @@ impl Reconciler {
     /// Publishes an event on an instance. The same event is published again only after the claims were in the desired
     /// state.
     async fn publish(&self, name: &Name, instance: &Instance, kind: Kind, reason: &str, text: &str) {
-        let is_new = kube_kit::lock(&self.published)
-            .entry(name.clone())
-            .or_default()
-            .insert(format!("{reason} {text}"));
+        let is_new = {
+            let mut published = kube_kit::lock(&self.published);
+            let of_machine = published.entry(name.clone()).or_default();
+            if of_machine.instance != instance.uid {
+                // The former instance was deleted.
+                *of_machine = Published {
+                    instance: instance.uid.clone(),
+                    texts: BTreeSet::new(),
+                };
+            }
+            of_machine.texts.insert(format!("{reason} {text}"))
+        };
         if !is_new {
             return;
         }

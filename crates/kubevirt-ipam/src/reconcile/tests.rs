@@ -953,3 +953,55 @@ async fn failed_read_of_a_network_fails_the_reconcile_without_an_event() {
         "{asked:?}"
     );
 }
+
+/// A client of an API server that answers by method, path and body of a request.
+fn answered(answer: impl Fn(&Method, &str, &Value) -> (StatusCode, Value) + Send + Sync + 'static) -> Client {
+    let answer = Arc::new(answer);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let answer = Arc::clone(&answer);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let (code, answer) = answer(&parts.method, parts.uri.path(), &body);
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    Client::new(service, "ns1")
+}
+
+#[tokio::test]
+async fn instance_gets_the_events_that_its_predecessor_got() {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&told);
+    let client = answered(move |method, _, body| {
+        if *method != Method::POST {
+            return status(StatusCode::NOT_FOUND, "NotFound");
+        }
+        let uid = body["involvedObject"]["uid"].as_str().unwrap();
+        kube_kit::lock(&log).push(uid.to_owned());
+        (StatusCode::CREATED, json!({}))
+    });
+    let shared = Shared::default();
+    let recorder = Recorder::new(client.clone(), "test");
+    let reconciler = Reconciler::new(
+        Arc::clone(&shared),
+        Cluster::new(client),
+        recorder,
+        Leadership::of_one(),
+    );
+    for uid in ["vmi-1", "vmi-1", "vmi-2", "vmi-2"] {
+        let instance = Instance {
+            uid: uid.to_owned(),
+            networks: BTreeSet::from(["a"]),
+            ..Instance::default()
+        };
+        apply(&mut state::lock(&shared), Event::Instance(Some(instance)));
+        let done = reconciler.reconcile(&Name::new("ns1", NAME)).await;
+        assert!(matches!(done, Err(Error::Problem(_))), "{done:?}");
+    }
+    assert_eq!(*kube_kit::lock(&told), ["vmi-1", "vmi-2"]);
+}
