@@ -124,7 +124,7 @@ impl Queues {
         }
     }
 
-    /// Queues all virtual machines. The worker runs from now on.
+    /// Queues all virtual machines. The worker runs from the first call on.
     fn open(&self, shared: &Shared) {
         self.open.store(true, Ordering::Relaxed);
         let all = state::lock(shared).all();
@@ -180,11 +180,12 @@ pub(crate) async fn run(
     reconciler: Reconciler,
     shutdown: &Shutdown,
 ) {
-    tokio::select! {
+    let mut has_caught_up = tokio::select! {
         () = shutdown.wait() => return,
-        () = reconciler.catch_up() => {}
-    }
+        has_caught_up = reconciler.catch_up() => has_caught_up,
+    };
     queues.open(&shared);
+    let mut later = Box::pin(reconciler.catch_up_later());
     let reconcile = async |name: Name, controller: Controller| {
         let reconciles = figures.of(controller);
         let began = Instant::now();
@@ -211,6 +212,11 @@ pub(crate) async fn run(
                 // What a reconcile learns about a claim may free an address.
                 let woken = state::lock(&shared).woken();
                 queues.instances(woken);
+                continue;
+            }
+            () = &mut later, if !has_caught_up => {
+                has_caught_up = true;
+                queues.open(&shared);
                 continue;
             }
             name = queues.machines.next(), if work.len() < WORKERS => (name, Controller::Machines),

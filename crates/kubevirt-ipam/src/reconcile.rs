@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use api::kubevirt;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -106,6 +107,8 @@ pub(crate) struct Reconciler {
     leadership: Leadership,
     /// The claims in the cache, if a watch runs.
     claims: Option<Store<Name, ()>>,
+    /// Whether the cache has had all claims since this replica began to write. Before that, no address is given.
+    has_caught_up: AtomicBool,
     /// Published events about virtual machines whose claims are not in the desired state.
     published: Mutex<HashMap<Name, Published>>,
 }
@@ -127,6 +130,7 @@ impl Reconciler {
             recorder,
             leadership,
             claims: None,
+            has_caught_up: AtomicBool::new(false),
             published: Mutex::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! Addresses of networks with ranges in their configuration (kubevirt-ipam §16).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -16,6 +17,9 @@ use crate::objects::{Claim, Instance};
 use crate::plan::Wanted;
 use crate::pool::Refused;
 use crate::state;
+
+/// Pause before a failed step is repeated.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Allocates addresses of the network's range for our claim, if the claim has none. `made` is the claim if it was
@@ -41,6 +45,10 @@ impl Reconciler {
             .is_some_and(|known| !known.ips.is_empty() || known.deleting)
         {
             return Ok(());
+        }
+        if !self.has_caught_up.load(Ordering::Relaxed) {
+            // A claim that is not in the cache may have any address.
+            return Err(Error::Changed);
         }
         let failed = |error: ApiError| Error::Give {
             claim: id.name.clone(),
@@ -117,9 +125,9 @@ impl Reconciler {
     }
 
     /// Lists all claims, because the cache may lack addresses that the former leader allocated. Adds our finalizer to
-    /// the claims that lack it. This happens before any release or allocation.
-    pub(crate) async fn catch_up(&self) {
-        const PAUSE: Duration = Duration::from_secs(1);
+    /// the claims that lack it. This happens before any release or allocation. Returns `false` if claims are not served:
+    /// the cluster has none before their `CustomResourceDefinition`.
+    pub(crate) async fn catch_up(&self) -> bool {
         loop {
             match self.cluster.all_claims().await {
                 Ok(claims) => {
@@ -128,19 +136,32 @@ impl Reconciler {
                     }
                     break;
                 }
-                // The cluster has no claims before their CustomResourceDefinition.
-                Err(ApiError::NotServed(_)) => return,
+                Err(ApiError::NotServed(_)) => return false,
                 Err(error) => tracing::warn!(%error, "cannot list IPAMClaims"),
             }
             tokio::time::sleep(PAUSE).await;
         }
+        self.has_caught_up.store(true, Ordering::Relaxed);
         self.hold_all().await;
+        true
+    }
+
+    /// [`Self::catch_up`] once claims are served and watched: a restored backup may bring claims with addresses.
+    pub(crate) async fn catch_up_later(&self) {
+        loop {
+            if let Some(claims) = &self.claims {
+                claims.synced().await;
+            }
+            if self.catch_up().await {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Adds our finalizer to the claims that lack it. A failed write does not block the other claims.
     async fn hold_all(&self) {
         const ATTEMPTS: usize = 5;
-        const PAUSE: Duration = Duration::from_secs(1);
         for attempt in 1..=ATTEMPTS {
             let unheld = state::lock(&self.shared).unheld();
             let writes = unheld.into_iter().map(|id| async move {

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::http::{Method, Request, Response, StatusCode};
@@ -1004,4 +1005,77 @@ async fn instance_gets_the_events_that_its_predecessor_got() {
         assert!(matches!(done, Err(Error::Problem(_))), "{done:?}");
     }
     assert_eq!(*kube_kit::lock(&told), ["vmi-1", "vmi-2"]);
+}
+
+// kubevirt-ipam#115
+#[tokio::test(start_paused = true)]
+async fn no_address_is_given_before_all_claims_are_known() {
+    let is_served: Arc<AtomicBool> = Arc::default();
+    let given: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let claim = |owner: &str, version: u64| Claim {
+        uid: format!("claim-{version}"),
+        version,
+        owners: vec![owner.to_owned()],
+        held: true,
+        ..Claim::default()
+    };
+    let ours = claim("vm", 1);
+    let mut live = wire_claim("vm1.a", &ours);
+    // The claim of another virtual machine, from a backup.
+    let mut restored = wire_claim("other.a", &claim("other", 2));
+    restored["metadata"]["labels"] = json!({});
+    restored["status"] = json!({ "ips": ["10.0.0.2/29"] });
+    for claim in [&mut live, &mut restored] {
+        claim["spec"]["network"] = json!("lan");
+    }
+    let (served, log) = (Arc::clone(&is_served), Arc::clone(&given));
+    let client = answered(move |method, path, body| {
+        let items = json!([&live, &restored]);
+        match *method {
+            Method::GET if !served.load(Ordering::Relaxed) => {
+                (StatusCode::NOT_FOUND, json!("404 page not found"))
+            }
+            Method::GET if path.ends_with("/ipamclaims") => {
+                let list = json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items });
+                (StatusCode::OK, list)
+            }
+            Method::GET => (StatusCode::OK, live.clone()),
+            Method::PUT => {
+                kube_kit::lock(&log).push(body["status"]["ips"].clone());
+                (StatusCode::OK, body.clone())
+            }
+            _ => (StatusCode::CREATED, json!({})),
+        }
+    });
+    let shared = Shared::default();
+    {
+        let mut state = state::lock(&shared);
+        let config =
+            r#"{"name":"lan","allowPersistentIPs":true,"persistentIPRanges":[{"subnet":"10.0.0.0/29"}]}"#;
+        state.network_seen(Network::read(Name::new("ns1", "a"), config));
+        let machine = Machine {
+            uid: "vm".to_owned(),
+            networks: BTreeSet::from(["a"]),
+            ..Machine::default()
+        };
+        let instance = Instance {
+            uid: "vmi".to_owned(),
+            owner: Some("vm".to_owned()),
+            networks: BTreeSet::from(["a"]),
+            ..Instance::default()
+        };
+        apply(&mut state, Event::Machine(Some(machine)));
+        apply(&mut state, Event::Instance(Some(instance)));
+        apply(&mut state, Event::Claim("vm1.a".to_owned(), Some(ours)));
+    }
+    let recorder = Recorder::new(client.clone(), "test");
+    let reconciler = Reconciler::new(shared, Cluster::new(client), recorder, Leadership::of_one());
+    let name = Name::new("ns1", NAME);
+    assert!(!reconciler.catch_up().await);
+    is_served.store(true, Ordering::Relaxed);
+    assert_eq!(reconciler.reconcile(&name).await, Err(Error::Changed));
+    assert!(kube_kit::lock(&given).is_empty());
+    reconciler.catch_up_later().await;
+    assert_eq!(reconciler.reconcile(&name).await, Ok(()));
+    assert_eq!(*kube_kit::lock(&given), [json!(["10.0.0.3/29"])]);
 }
