@@ -35,6 +35,11 @@ impl Configuration {
         Self { directory, values }
     }
 
+    /// Whether there is a `ConfigMap`, whose values may change.
+    pub fn is_mounted(&self) -> bool {
+        self.directory.is_some()
+    }
+
     /// Reads variables. A key of the `ConfigMap` overrides the environment.
     pub fn lookup<'c>(
         &'c self,

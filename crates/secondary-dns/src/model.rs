@@ -273,6 +273,21 @@ impl Model {
     }
 }
 
+/// Whether a text begins like the zone file of instances in this zone.
+pub(crate) fn is_file_of(zone: &str, text: &str) -> bool {
+    let (server, mailbox) = (names::NAME_SERVER, names::MAILBOX);
+    let expected = [
+        format!("$ORIGIN {zone}. "),
+        "$TTL ".to_owned(),
+        format!("@ IN SOA {server}.{zone}. {mailbox}.{zone}. ("),
+    ];
+    let mut lines = text.lines();
+    let is_head = expected
+        .iter()
+        .all(|start| lines.next().is_some_and(|line| line.starts_with(start)));
+    is_head && zone.split('.').next() == Some(names::ZONE)
+}
+
 /// The PTR records of an instance's interfaces in a zone.
 fn pointers<'a>(
     reverse: &'a Reverse,

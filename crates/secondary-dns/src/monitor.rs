@@ -70,6 +70,9 @@ pub async fn run(
     mut configuration: Configuration,
     environment: impl Fn(&str) -> Option<String>,
 ) {
+    if let (true, Some(files)) = (configuration.is_mounted(), &first.files) {
+        files.find_former();
+    }
     let ready = first.readiness.clone();
     let mut estate = first.estate.clone();
     let mut current = Box::pin(first.run(client.clone()));

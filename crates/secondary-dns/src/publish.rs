@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::model::Model;
+use crate::model::{self, Model};
 use crate::names;
 use crate::zone::serial;
 
@@ -15,6 +15,8 @@ use crate::zone::serial;
 const UNFINISHED: &str = ".next";
 /// All users may read a zone.
 const MODE: u32 = 0o644;
+/// The first lines of a zone file are not longer than this number of octets.
+const HEAD: u64 = 2048;
 
 /// A failed write of a zone file.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +59,26 @@ impl Publisher {
     /// The file of a zone.
     pub(crate) fn path(&self, zone: &str) -> PathBuf {
         path(&self.directory, zone)
+    }
+
+    /// Other zones of instances with a file of this program.
+    pub(crate) fn others(&self, zone: &str) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+        let zones = files.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            name.strip_prefix(names::ZONE_FILE).map(str::to_owned)
+        });
+        zones
+            .filter(|other| other != zone && self.is_ours(other))
+            .collect()
+    }
+
+    fn is_ours(&self, zone: &str) -> bool {
+        let mut head = Vec::new();
+        let file = File::open(self.path(zone));
+        let read = file.and_then(|file| file.take(HEAD).read_to_end(&mut head));
+        read.is_ok() && model::is_file_of(zone, &String::from_utf8_lossy(&head))
     }
 
     /// The serial of a zone's file, if the file is readable.
@@ -252,6 +274,35 @@ mod tests {
         fs::create_dir(&missing).unwrap();
         publisher.write(publisher.edition(&model)).unwrap();
         assert!(publisher.is_current("vm", &model.render()));
+    }
+
+    #[test]
+    fn files_of_other_zones_are_recognised() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut publisher = Publisher::new(directory.path().to_owned());
+        for zone in ["vm", "vm.former.example"] {
+            publisher.write(publisher.edition(&model(zone))).unwrap();
+        }
+        // These have other authors.
+        let former = model("vm.former.example").render();
+        let with_other_names = [
+            ("db.vm.copy.example", former.clone()),
+            ("db.example", former.replace("vm.former.example", "example")),
+            (
+                "db.vm.people.example",
+                former.replace("former", "people").replace("email", "jo"),
+            ),
+            ("db.vm.empty.example", String::new()),
+            ("vm.former.example", former),
+        ];
+        for (file, text) in with_other_names {
+            fs::write(directory.path().join(file), text).unwrap();
+        }
+        fs::create_dir(path(directory.path(), "vm.directory")).unwrap();
+        assert_eq!(publisher.others("vm"), ["vm.former.example"]);
+        assert_eq!(publisher.others("vm.former.example"), ["vm"]);
+        let missing = Publisher::new(directory.path().join("missing"));
+        assert!(missing.others("vm").is_empty());
     }
 
     #[test]

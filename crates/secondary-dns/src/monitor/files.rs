@@ -52,6 +52,12 @@ impl Files {
         }
     }
 
+    /// Finds the files of former domains, which changed while no monitor ran. The first write removes them.
+    pub(super) fn find_former(&self) {
+        let former = self.publisher.others(&self.model.header().zone);
+        lock(&self.directory.obsolete).extend(former);
+    }
+
     /// Updates the zone files. It holds the lock of the state only while it takes the changes.
     fn write(&mut self, state: &Mutex<State>) -> Result<(), publish::Error> {
         let directory = self.directory.clone();

@@ -70,6 +70,14 @@ fn configuration_that_changes_is_followed_without_a_restart() {
         tempfile::tempdir().expect("a directory"),
     );
     publish(mounted.path(), "..1", "a.example", "192.0.2.1");
+    let file = |zone: &str| zones.path().join(format!("db.{zone}"));
+    // The domain changed while no monitor ran. The other zone has another author.
+    for (zone, mailbox) in [("vm.former.example", "email"), ("vm.people.example", "people")] {
+        let text = format!(
+            "$ORIGIN {zone}. \n$TTL 3600 \n@ IN SOA ns.{zone}. {mailbox}.{zone}. (7 3600 3600 1209600 3600)\n"
+        );
+        fs::write(file(zone), text).expect("a file");
+    }
     let dns = stage.dns_with(
         &[("DOMAIN", "environment.example"), ("KSD_SERIAL", "counter")],
         Some(zones.path()),
@@ -80,8 +88,15 @@ fn configuration_that_changes_is_followed_without_a_restart() {
     let (old, new) = ("vmi1.vms.vm.a.example.", "vmi1.vms.vm.b.example.");
     assert_eq!(dns.address(old), "10.10.0.5");
     assert_eq!(dns.address("ns.vm.a.example."), "192.0.2.1");
-    let file = |zone: &str| zones.path().join(format!("db.{zone}"));
     until("the first file", || fs::read_to_string(file("vm.a.example")));
+    until("the end of the former file", || {
+        if file("vm.former.example").exists() {
+            Err("it is there")
+        } else {
+            Ok(())
+        }
+    });
+    assert!(file("vm.people.example").exists());
 
     // The name server changes, in the same zone.
     let before = serial(&dns, "vm.a.example.");
