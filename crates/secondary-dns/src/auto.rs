@@ -35,6 +35,22 @@ struct Stamp {
     modified: (i64, i64),
 }
 
+/// Stamp of a file that could not be read, maybe for a passing reason. No file has it: the next scan reads again.
+const UNREAD: Stamp = Stamp {
+    inode: 0,
+    size: 0,
+    modified: (0, 0),
+};
+
+/// Why a file has no zone.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{0}")]
+    Read(#[source] io::Error),
+    #[error("{0}")]
+    Content(String),
+}
+
 /// Files that were read, with their zones.
 type Known = HashMap<Name, (PathBuf, Stamp)>;
 
@@ -42,7 +58,7 @@ type Known = HashMap<Name, (PathBuf, Stamp)>;
 #[derive(Debug, Default)]
 struct Found {
     /// Zones of files that are new or different.
-    read: Vec<(PathBuf, Stamp, Name, Result<Zone, String>)>,
+    read: Vec<(PathBuf, Stamp, Name, Result<Zone, Error>)>,
     /// Zones with an unchanged file.
     same: Vec<Name>,
     /// Directories to watch.
@@ -191,12 +207,15 @@ fn walk(
     Ok(())
 }
 
-fn read(path: &Path, zone: &Name, size: u64) -> Result<Zone, String> {
+fn read(path: &Path, zone: &Name, size: u64) -> Result<Zone, Error> {
     if size > LARGEST {
-        return Err(format!("it has more than {LARGEST} octets"));
+        return Err(Error::Content(format!("it has more than {LARGEST} octets")));
     }
-    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    file::read(&text, zone).map_err(|error| error.to_string())
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => Error::Content(error.to_string()),
+        _ => Error::Read(error),
+    })?;
+    file::read(&text, zone).map_err(|error| Error::Content(error.to_string()))
 }
 
 /// The version of a zone. A file that was read during its write has the serial of the complete file, so the number of
@@ -216,11 +235,18 @@ async fn take(found: Found, zones: &SharedZones, known: &mut Known, loaded: &Rea
         known.remove(&zone);
         old.extend(lock(zones).remove(&zone));
     }
-    for (path, stamp, origin, outcome) in read {
+    for (path, mut stamp, origin, outcome) in read {
         let file = path.display();
         let former = lock(zones).get_mut(&origin).map(|zone| version(zone));
         match outcome {
             Err(error) => {
+                if matches!(error, Error::Read(_)) {
+                    stamp = UNREAD;
+                    if known.get(&origin).is_some_and(|it| *it == (path.clone(), UNREAD)) {
+                        // It is logged already.
+                        continue;
+                    }
+                }
                 let kept = if former.is_some() {
                     "the former version is kept"
                 } else {
@@ -242,7 +268,7 @@ async fn take(found: Found, zones: &SharedZones, known: &mut Known, loaded: &Rea
                 loaded.set(true);
             }
         }
-        // An unreadable file is read again only after a change.
+        // A file with an error in its text is read again only after a change.
         known.insert(origin, (path, stamp));
     }
     // Freeing a large zone takes time.

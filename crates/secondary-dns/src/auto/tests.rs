@@ -191,3 +191,36 @@ fn rest_of_a_file_that_was_read_too_early_is_served() {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[tokio::test]
+async fn file_that_could_not_be_read_is_read_again_without_a_change() {
+    let root = tempfile::tempdir().unwrap();
+    let text = format!(
+        ".:53 {{\n auto {{\n  directory {} db\\.(.*) {{1}}\n }}\n}}\n",
+        root.path().display()
+    );
+    let corefile = corefile::read(&text).unwrap();
+    let directory = Arc::new(corefile.ports[&53][0].directories[0].clone());
+    for (file, text) in [("db.vm", file(1).as_str()), ("db.broken", "garbage")] {
+        fs::write(root.path().join(file), text).unwrap();
+    }
+    let (zones, mut known, loaded) = (SharedZones::default(), Known::new(), Readiness::new());
+    let broken = Name::from_ascii("broken.").unwrap();
+    // Too many files are open at the first scan, and at the second one.
+    for _ in 0..2 {
+        let mut found = scan(&directory, &known).await.unwrap();
+        for (_, _, zone, outcome) in found.read.iter_mut().filter(|(_, _, zone, _)| *zone != broken) {
+            assert!(outcome.is_ok(), "{zone}");
+            *outcome = Err(Error::Read(io::ErrorKind::Other.into()));
+        }
+        assert_eq!(found.same.contains(&broken), known.contains_key(&broken));
+        take(found, &zones, &mut known, &loaded).await;
+        assert!(!loaded.is_ready());
+    }
+    let found = scan(&directory, &known).await.unwrap();
+    assert_eq!(found.same, [broken], "an error in the text stays");
+    take(found, &zones, &mut known, &loaded).await;
+    assert!(loaded.is_ready());
+    let found = scan(&directory, &known).await.unwrap();
+    assert!(found.read.is_empty(), "{found:?}");
+}
