@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -145,6 +146,15 @@ async fn release(client: &Client) -> Result<Answer, connection::Error> {
         answer.code = FAILURE;
         let (claim, cause) = (object(claim), message(error));
         answer.remarks += &format!("error: IPAMClaim {claim:?} keeps its finalizer: {cause}\n");
+    }
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    // The note is a help: users without the right to read webhook configurations do without it.
+    if matches!(webhooks.get_opt(names::WEBHOOK).await, Ok(Some(_))) {
+        answer.remarks += &format!(
+            "note: the webhook configuration {:?} exists: if a controller runs without leader election, it adds the \
+             finalizers again only at its next start\n",
+            names::WEBHOOK
+        );
     }
     Ok(answer)
 }

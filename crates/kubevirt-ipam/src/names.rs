@@ -38,6 +38,8 @@ pub const MUTATE: &str = "/mutate-v1-pod";
 pub const WEBHOOK_PORT: u16 = 9443;
 /// Service of the webhook.
 pub const SERVICE: &str = "kubevirt-ipam-controller-webhook-service";
+/// Name of the webhook configuration.
+pub const WEBHOOK: &str = "kubevirt-ipam-controller-mutating-webhook-configuration";
 /// Directory of the certificate, below the directory for temporary files.
 pub const CERTIFICATES: &str = "k8s-webhook-server/serving-certs";
 /// Namespace of the network in the `default-network` element, as in upstream.
