@@ -9,9 +9,8 @@ use axum::http::StatusCode;
 use axum::routing::any;
 use clap::ValueEnum;
 use hyper::body::Bytes;
-use std::fs;
+use linux::files::is_deleted_directory;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +63,7 @@ pub(crate) fn serve(
 /// visible; and upstream's daemon recreates the directory of its socket at each start. Only a new container gets the
 /// new mounts.
 async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
-    if health.multus.parent().is_some_and(is_deleted) {
+    if health.multus.parent().is_some_and(is_deleted_directory) {
         return (
             StatusCode::SERVICE_UNAVAILABLE,
             "the directory of the multus socket is gone: only a new container sees the new one\n".into(),
@@ -77,11 +76,6 @@ async fn live(State(health): State<Arc<Health>>) -> (StatusCode, String) {
             format!("the container runtime does not answer: {error}\n"),
         ),
     }
-}
-
-/// Whether a directory was deleted while it is mounted or open.
-fn is_deleted(directory: &Path) -> bool {
-    fs::metadata(directory).is_ok_and(|found| found.nlink() == 0)
 }
 
 async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
@@ -123,25 +117,4 @@ pub(crate) async fn probe_daemon(socket: &Path) -> anyhow::Result<String> {
         bail!("the requested URL returned error: {status}");
     }
     Ok(String::from_utf8_lossy(&body).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsRawFd as _;
-
-    #[test]
-    fn recreated_directory_is_detected() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("multus");
-        fs::create_dir(&path).unwrap();
-        let open = fs::File::open(&path).unwrap();
-        let held = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        assert!(!is_deleted(&held));
-        fs::remove_dir(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert!(is_deleted(&held));
-        assert!(!is_deleted(&path));
-        assert!(!is_deleted(&root.path().join("never was there")));
-    }
 }

@@ -39,6 +39,13 @@ pub fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
+/// True if the directory was deleted while it is mounted or open: nothing can be created in it. A mount of a directory
+/// never shows the directory that is created in its place, so only a new container does. A path that does not exist is
+/// not deleted.
+pub fn is_deleted_directory(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_dir() && found.nlink() == 0)
+}
+
 /// Handling of a symbolic link as the last part of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
@@ -148,6 +155,23 @@ mod tests {
 
     /// A function that creates a file.
     type Create = fn(&Path, &[u8], u32) -> io::Result<()>;
+
+    #[test]
+    fn deleted_directory_is_detected_through_what_holds_it() {
+        let root = std::env::temp_dir().join(format!("weft-deleted-{}", std::process::id()));
+        let path = root.join("held");
+        fs::create_dir_all(&path).unwrap();
+        let open = File::open(&path).unwrap();
+        let held = format!("/proc/self/fd/{}", open.as_raw_fd());
+        let held = Path::new(&held);
+        assert!(!is_deleted_directory(held));
+        fs::remove_dir(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(is_deleted_directory(held));
+        assert!(!is_deleted_directory(&path));
+        assert!(!is_deleted_directory(&root.join("never was there")));
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn open_of_a_file_that_is_not_regular_fails_at_once() {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The database server reports changes of its table of bridges, and each one causes a patch at once. While the server
-//! is away, the node keeps what it advertises, and the thread connects again with back-off.
+//! is away, the node keeps what it advertises, and the thread connects again with back-off. Once the directory of the
+//! server's socket was deleted, the program ends: only a new container sees the directory in its place.
 
 mod bridges;
 mod health;
@@ -71,7 +72,8 @@ pub struct Args {
 ///
 /// # Errors
 /// If a flag is invalid, the file of the probes cannot be written, or there is no cluster configuration. A failing API
-/// server or database server is not an error: the marker retries with back-off. With `check`, if the file is too old.
+/// server or database server is not an error: the marker retries with back-off. A deleted directory of the database's
+/// socket is one. With `check`, if the file is too old.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let file = Path::new(names::HEALTH_FILE);
     if args.check {

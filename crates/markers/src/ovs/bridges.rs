@@ -5,6 +5,7 @@ use crate::marker::FIRST_PAUSE;
 use crate::source::Source;
 use anyhow::Context;
 use linux::backoff::Backoff;
+use linux::files::is_deleted_directory;
 use ovsdb::{Address, Client, Error};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +61,7 @@ impl Source for Bridges {
     }
 }
 
-/// Connects with back-off, until there is no receiver any more.
+/// Connects with back-off, until there is no receiver any more, or the directory of the socket was deleted.
 fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTreeSet<String>>>) {
     let mut backoff = Backoff::new(FIRST_PAUSE, longest);
     let mut logged = String::new();
@@ -72,6 +73,15 @@ fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTre
         };
         if let Err(error) = session(address, seen, &mut connected) {
             let error = error.to_string();
+            if is_deleted(address) {
+                tracing::error!(
+                    error,
+                    %address,
+                    "the directory of the socket was deleted on the node, and this container never sees the one that \
+                     replaces it: the marker ends, so that kubelet starts it again with the present directory"
+                );
+                return;
+            }
             // A repeated failure is logged once.
             if error != logged {
                 tracing::warn!(
@@ -83,6 +93,15 @@ fn follow(address: &Address, longest: Duration, seen: &watch::Sender<Option<BTre
             }
         }
         thread::sleep(backoff.next_delay());
+    }
+}
+
+/// True if the directory of the socket was deleted while it is mounted here. Some services of Open vSwitch delete and
+/// create it at each restart.
+fn is_deleted(address: &Address) -> bool {
+    match address {
+        Address::Unix(socket) => socket.parent().is_some_and(is_deleted_directory),
+        Address::Tcp(_) => false,
     }
 }
 
@@ -135,6 +154,30 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, File};
+    use std::os::fd::AsRawFd as _;
+
+    #[tokio::test]
+    async fn follow_ends_once_the_directory_of_the_socket_is_deleted() {
+        // cni-plugins#65 (the directory is deleted)
+        let root = tempfile::tempdir().expect("a directory");
+        let dir = root.path().join("openvswitch");
+        fs::create_dir(&dir).expect("a directory");
+        let open = File::open(&dir).expect("opened");
+        let address: Address = format!("/proc/self/fd/{}/db.sock", open.as_raw_fd())
+            .parse()
+            .expect("an address");
+        let (seen, mut names) = watch::channel(None);
+        let of_thread = address.clone();
+        thread::spawn(move || follow(&of_thread, Duration::from_millis(10), &seen));
+        assert!(!is_deleted(&address), "a missing socket is awaited");
+        let waited = tokio::time::timeout(Duration::from_millis(100), names.changed()).await;
+        assert!(waited.is_err(), "a missing socket is awaited");
+        fs::remove_dir(&dir).expect("removed");
+        fs::create_dir(&dir).expect("a directory");
+        let ended = tokio::time::timeout(Duration::from_mins(1), names.changed()).await;
+        ended.expect("an end").expect_err("the thread has ended");
+    }
 
     fn names(known: &Known) -> Vec<String> {
         known.names().into_iter().collect()
