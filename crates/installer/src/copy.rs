@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(crate) const MODE: u32 = 0o755;
 
 /// Minimum age of a temporary file that an interrupted installer left behind.
-const STALE: Duration = Duration::from_mins(10);
+pub(crate) const STALE: Duration = Duration::from_mins(10);
 
 /// SHA-256 of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,10 +22,11 @@ use bridge_defaults::BridgeDefaults;
 use clap::Args as ClapArgs;
 use layout::Installation;
 use linux::backoff::Backoff;
+use linux::files::is_deleted_directory;
 use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use watch::Watcher;
 
@@ -81,7 +82,8 @@ pub struct Args {
 ///
 /// # Errors
 /// If the binary cannot be read; with `--check`, if something is missing or different; without `--host-dir`, if
-/// something cannot be written. With it, a failure is logged and retried.
+/// something cannot be written. With it, a failure is logged and retried, unless a directory was deleted on the node: then
+/// only a new container sees the directory in its place.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args {
         to,
@@ -113,7 +115,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if host_dir.is_none() {
         return Ok(install(&to, &mut wanted).map(drop)?);
     }
-    retry_forever(FIRST_PAUSE, || keep_installed(&to, &mut wanted))
+    sweep_after(copy::STALE + FIRST_PAUSE, &to)?;
+    let mut dirs = wanted.directories();
+    dirs.push(to.clone());
+    let deleted = || dirs.iter().find(|dir| is_deleted_directory(dir)).cloned();
+    let (dir, error) = retry(FIRST_PAUSE, deleted, || keep_installed(&to, &mut wanted));
+    Err(anyhow::Error::from(error).context(format!(
+        "{} was deleted on the node, and this container never sees the directory that replaces it: the installer ends, so \
+         that kubelet starts it again with the present directory",
+        dir.display()
+    )))
 }
 
 /// The desired content of the directory, and what belongs to its plugins.
@@ -152,12 +163,20 @@ impl Wanted {
     }
 }
 
-/// Repeats a failing attempt with back-off from `first`, for ever.
-fn retry_forever(first: Duration, mut attempt: impl FnMut() -> Result<Infallible, Error>) -> ! {
+/// Repeats a failing attempt with back-off from `first`, until a directory of the attempts was deleted. Returns this
+/// directory, and the last failure.
+fn retry(
+    first: Duration,
+    deleted: impl Fn() -> Option<PathBuf>,
+    mut attempt: impl FnMut() -> Result<Infallible, Error>,
+) -> (PathBuf, Error) {
     let mut backoff = Backoff::new(first, LONGEST_PAUSE);
     loop {
         let begin = Instant::now();
         let Err(error) = attempt();
+        if let Some(dir) = deleted() {
+            return (dir, error);
+        }
         if begin.elapsed() > LONGEST_PAUSE {
             backoff.reset();
         }
@@ -168,6 +187,17 @@ fn retry_forever(first: Duration, mut attempt: impl FnMut() -> Result<Infallible
         // none.
         thread::sleep(pause);
     }
+}
+
+/// Deletes the temporary files of an installer that was killed shortly before this one started: at its start they were
+/// too young to be told from those of another running installer.
+fn sweep_after(pause: Duration, dir: &Path) -> Result<JoinHandle<()>, Error> {
+    let swept = dir.to_path_buf();
+    let thread = thread::Builder::new().name("sweep".to_owned()).spawn(move || {
+        thread::sleep(pause);
+        copy::sweep(&swept);
+    });
+    thread.about("start a thread for", dir)
 }
 
 /// Installs everything in a directory that may not exist. Returns whether anything changed.

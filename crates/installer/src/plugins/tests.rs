@@ -1,6 +1,6 @@
 use super::layout::{Entry, entries};
 use super::*;
-use rustix::mount::{MountFlags, mount, mount_remount};
+use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const CONTENT: &str = "#!/bin/sh\necho \"$(basename \"$0\")\"\n";
 const HOST: &str = "/var/lib/cni/bin";
@@ -458,11 +458,15 @@ fn failed_installation_is_retried() {
     };
     let (tried, tries) = mpsc::channel();
     std::thread::spawn(move || {
-        retry_forever(Duration::from_millis(1), || {
-            // The receiver is gone once the test is over.
-            let _ = tried.send(());
-            keep_installed(&to, &mut wanted)
-        })
+        retry(
+            Duration::from_millis(1),
+            || None,
+            || {
+                // The receiver is gone once the test is over.
+                let _ = tried.send(());
+                keep_installed(&to, &mut wanted)
+            },
+        )
     });
     for _ in 0..3 {
         tries.recv_timeout(Duration::from_mins(1)).expect("a try");
@@ -473,6 +477,49 @@ fn failed_installation_is_retried() {
         assert!(Instant::now() < deadline, "not installed: {:?}", node.listing());
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn deleted_directory_ends_the_installer() {
+    with_mounts("a deleted directory", || {
+        let node = Node::new();
+        let source = node.root.path().join("on the node");
+        fs::create_dir(&source).expect("a directory");
+        mount_bind(&source, node.bin()).expect("mounted");
+        let args = node.args(Some(HOST), &["bridge", "tuning"]);
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || ended.send(run(args)));
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while node.listing() != fresh() {
+            assert!(Instant::now() < deadline, "not installed: {:?}", node.listing());
+            std::thread::yield_now();
+        }
+        // A repair may restore a file during the removal.
+        while let Err(error) = fs::remove_dir_all(&source) {
+            assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty, "{error}");
+        }
+        fs::create_dir(&source).expect("a directory");
+        let error = end.recv_timeout(Duration::from_mins(1)).expect("an end");
+        let error = format!("{:#}", error.expect_err("an error"));
+        let expected = format!("{} was deleted on the node, and ", node.bin().display());
+        assert!(error.starts_with(&expected), "{error}");
+    });
+}
+
+#[test]
+fn temporary_file_of_an_installer_killed_just_before_is_swept_later() {
+    let node = Node::new();
+    let path = node.path(".weft-0123456789abcdef.tmp");
+    fs::write(&path, "half").expect("a file");
+    let file = fs::File::options().append(true).open(&path).expect("the file");
+    let modified = SystemTime::now() - copy::STALE + Duration::from_secs(2);
+    file.set_modified(modified).expect("a time");
+    node.installation().ensure().expect("installed");
+    copy::sweep(&node.bin());
+    assert!(path.exists(), "it may be another installer's");
+    let sweeping = sweep_after(Duration::from_secs(3), &node.bin()).expect("a thread");
+    sweeping.join().expect("swept");
+    assert_eq!(node.listing(), fresh());
 }
 
 #[test]
