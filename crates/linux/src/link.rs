@@ -55,6 +55,8 @@ mod attribute {
     pub(super) const PROMISCUITY: u16 = 30;
     pub(super) const TX_QUEUES: u16 = 31;
     pub(super) const RX_QUEUES: u16 = 32;
+    pub(super) const PROPERTIES: u16 = 52;
+    pub(super) const ALTERNATIVE_NAME: u16 = 53;
     pub(super) const PERMANENT_ADDRESS: u16 = 54;
     pub(super) const PARENT_DEVICE: u16 = 56;
     pub(super) const ALLMULTI: u16 = 61;
@@ -144,6 +146,8 @@ pub struct Link {
     pub index: u32,
     /// Name, 15 bytes at most.
     pub name: String,
+    /// Further names (`ip link property add altname`), 127 bytes at most each; none before Linux 5.5.
+    pub alternative_names: Vec<String>,
     /// Driver kind: `bridge`, `veth`, ...; `None` for hardware and for `lo`.
     pub kind: Option<String>,
     /// Ethernet address; `None` for interfaces without an address, or with an address of another length.
@@ -239,6 +243,11 @@ impl Link {
                 attribute::ALLMULTI => link.allmulti = Some(number(value)),
                 attribute::ALIAS => link.alias = parse_string(value).ok().filter(|alias| !alias.is_empty()),
                 attribute::LINK_INFO => link.read_info(value),
+                attribute::PROPERTIES => attributes(value, |kind, value| {
+                    if kind == attribute::ALTERNATIVE_NAME {
+                        link.alternative_names.extend(parse_string(value).ok());
+                    }
+                }),
                 _ => {}
             },
         );
@@ -334,4 +343,26 @@ fn query() -> LinkMessage {
         .attributes
         .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_core::Emitable as _;
+    use netlink_packet_route::link::Prop;
+
+    #[test]
+    fn read_finds_alternative_names() {
+        let names = ["enp3s0f0np0", "a name that is longer than fifteen bytes"].map(str::to_owned);
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName("eth1".to_owned()),
+            LinkAttribute::PropList(names.iter().cloned().map(Prop::AltIfName).collect()),
+        ];
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        let link = Link::read(Request::new("look up link", "eth1"), &bytes).unwrap();
+        assert_eq!(link.name, "eth1");
+        assert_eq!(link.alternative_names, names);
+    }
 }

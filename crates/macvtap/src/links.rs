@@ -1,7 +1,7 @@
 //! The lower devices on the node, updated by kernel events.
 
 use crate::config::Config;
-use crate::names::BOND;
+use crate::names::{BOND, LONGEST_NAME};
 use anyhow::Context;
 use linux::link::Link;
 use linux::monitor::{LinkEvent, LinkFilter, LinkMonitor};
@@ -42,10 +42,10 @@ impl Links {
     fn list(&mut self) -> anyhow::Result<bool> {
         let before = self.known.links.clone();
         loop {
-            self.known.list(self.socket.links()?);
+            self.known.list(&self.socket.links()?);
             let listed = self.known.links.clone();
             self.known.pass_events_to(self.monitor.get_ref())?;
-            self.known.list(self.socket.links()?);
+            self.known.list(&self.socket.links()?);
             // Otherwise a link that was renamed before the filter knew its index has an unseen event.
             if self.known.links == listed {
                 return Ok(listed != before);
@@ -53,9 +53,9 @@ impl Links {
         }
     }
 
-    /// Returns the names of the relevant links.
+    /// Returns the names of the relevant links: of listed ones, those of the configuration.
     pub(crate) fn names(&self) -> BTreeSet<String> {
-        self.known.links.values().cloned().collect()
+        self.known.links.values().flatten().cloned().collect()
     }
 
     /// Waits until a relevant link is created, removed or renamed. Cancel-safe.
@@ -85,7 +85,7 @@ impl Links {
 /// The relevant links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Concern {
-    /// Links with these names.
+    /// Links with these names or alternative names.
     Named(BTreeSet<String>),
     /// Hardware and bonds.
     Suitable,
@@ -104,12 +104,31 @@ impl Concern {
         }
     }
 
+    /// The names under which a relevant link is known.
+    fn names(&self, link: &Link) -> Vec<String> {
+        match self {
+            Self::Named(names) => names
+                .iter()
+                .filter(|name| is_called(link, name))
+                .cloned()
+                .collect(),
+            Self::Suitable => vec![link.name.clone()],
+        }
+    }
+
     fn includes(&self, link: &Link) -> bool {
         match self {
-            Self::Named(names) => names.contains(&link.name),
+            Self::Named(names) => names.iter().any(|name| is_called(link, name)),
             Self::Suitable => !link.is_loopback() && link.kind.as_deref().is_none_or(|kind| kind == BOND),
         }
     }
+}
+
+/// True if the kernel finds the link by this name when a macvtap is made on it: also an alternative one, if it is not
+/// longer than the name of a link.
+fn is_called(link: &Link, name: &str) -> bool {
+    let mut alternatives = link.alternative_names.iter();
+    link.name == name || (name.len() <= LONGEST_NAME && alternatives.any(|alternative| alternative == name))
 }
 
 /// The effect of an event, in ascending order.
@@ -127,7 +146,7 @@ enum Outcome {
 #[derive(Debug)]
 struct Known {
     concern: Concern,
-    links: BTreeMap<u32, String>,
+    links: BTreeMap<u32, Vec<String>>,
 }
 
 impl Known {
@@ -138,9 +157,18 @@ impl Known {
         }
     }
 
-    fn list(&mut self, links: Vec<Link>) {
-        let included = links.into_iter().filter(|link| self.concern.includes(link));
-        self.links = included.map(|link| (link.index, link.name)).collect();
+    fn list(&mut self, links: &[Link]) {
+        let included = links.iter().filter(|link| self.concern.includes(link));
+        self.links = included
+            .map(|link| (link.index, self.concern.names(link)))
+            .collect();
+    }
+
+    /// True if no link has one of these names. Hardware may get it as an alternative name, which the kernel's filter cannot
+    /// compare.
+    fn lacks_one_of(&self, names: &BTreeSet<String>) -> bool {
+        let found: BTreeSet<&String> = self.links.values().flatten().collect();
+        names.iter().any(|name| !found.contains(name))
     }
 
     /// Has the kernel drop the events about other links.
@@ -148,10 +176,12 @@ impl Known {
         let indexes: Vec<_> = self.links.keys().copied().collect();
         match &self.concern {
             Concern::Named(names) => {
+                let without_kind = self.lacks_one_of(names);
                 let names: Vec<_> = names.iter().map(String::as_str).collect();
                 monitor.pass_only(&LinkFilter {
                     names: &names,
                     indexes: &indexes,
+                    without_kind,
                     ..LinkFilter::default()
                 })
             }
@@ -171,16 +201,17 @@ impl Known {
                 Some(_) => Outcome::Changed,
                 None => Outcome::Nothing,
             },
-            LinkEvent::Changed(link) => self.take(*link),
+            LinkEvent::Changed(link) => self.take(&link),
         }
     }
 
-    fn take(&mut self, link: Link) -> Outcome {
+    fn take(&mut self, link: &Link) -> Outcome {
+        let names = self.concern.names(link);
         let known = self.links.get(&link.index);
-        if known == Some(&link.name) {
+        if known == Some(&names) {
             return Outcome::Nothing;
         }
-        if !self.concern.includes(&link) {
+        if !self.concern.includes(link) {
             return match self.links.remove(&link.index) {
                 Some(_) => Outcome::Changed,
                 None => Outcome::Nothing,
@@ -190,7 +221,7 @@ impl Known {
         if known.is_none() && self.concern == Concern::Suitable && link.kind.is_none() {
             return Outcome::Unclear;
         }
-        self.links.insert(link.index, link.name);
+        self.links.insert(link.index, names);
         Outcome::Changed
     }
 }
@@ -216,7 +247,7 @@ mod tests {
     }
 
     fn names(known: &Known) -> Vec<&str> {
-        known.links.values().map(String::as_str).collect()
+        known.links.values().flatten().map(String::as_str).collect()
     }
 
     #[test]
@@ -230,7 +261,7 @@ mod tests {
             .collect();
         links.push(link(2, "eth0", None));
         links.push(link(3, "bond0", Some("bond")));
-        known.list(links);
+        known.list(&links);
         assert_eq!(names(&known), ["eth0", "bond0"]);
     }
 
@@ -248,6 +279,31 @@ mod tests {
         assert_eq!(known.follow(gone(6)), Outcome::Nothing);
         assert_eq!(known.follow(gone(5)), Outcome::Changed);
         assert_eq!(known.follow(LinkEvent::Lost), Outcome::Unclear);
+    }
+
+    #[test]
+    fn link_with_a_listed_alternative_name_is_relevant() {
+        // cni-plugins#67 (an alternative name)
+        let long = "a-name-that-no-link-is-found-by";
+        let wanted = BTreeSet::from(["enp3s0f0np0", long].map(str::to_owned));
+        let mut known = Known::new(Concern::Named(wanted.clone()));
+        assert!(known.lacks_one_of(&wanted), "events of hardware count");
+        let named = |alternatives: &[&str]| {
+            let mut link = link(5, "eth1", None);
+            link.alternative_names = alternatives.iter().map(|name| (*name).to_owned()).collect();
+            link
+        };
+        known.list(&[named(&["other", "enp3s0f0np0", long])]);
+        assert_eq!(names(&known), ["enp3s0f0np0"]);
+        assert!(!known.lacks_one_of(&BTreeSet::from(["enp3s0f0np0".to_owned()])));
+        let mut follow = |alternatives: &[&str]| {
+            let event = LinkEvent::Changed(Box::new(named(alternatives)));
+            let outcome = known.follow(event);
+            (outcome, known.links.len())
+        };
+        assert_eq!(follow(&["enp3s0f0np0"]), (Outcome::Nothing, 1));
+        assert_eq!(follow(&["other"]), (Outcome::Changed, 0));
+        assert_eq!(follow(&["other", "enp3s0f0np0"]), (Outcome::Changed, 1));
     }
 
     #[test]

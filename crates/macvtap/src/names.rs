@@ -26,6 +26,9 @@ pub(crate) const MACVTAP: &str = "macvtap";
 /// Kind of suitable links besides hardware.
 pub(crate) const BOND: &str = "bond";
 
+/// Bytes of the longest name by which the kernel finds a link; alternative names may be longer.
+pub(crate) const LONGEST_NAME: usize = 15;
+
 /// Default number of devices of a resource.
 pub(crate) const CAPACITY: u32 = 100;
 /// Maximum number of devices of a resource: kubelet reads no message of more than 4 MiB.
