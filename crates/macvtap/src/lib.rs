@@ -95,7 +95,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 /// If the kernel refuses a subscription.
 pub async fn serve(config: Config, directories: Directories, shutdown: &Shutdown) -> anyhow::Result<()> {
     let links = Links::open(&config)?;
-    sweep::sweep(&directories.kubelet_dir);
+    sweep::sweep(&directories);
     let mut keeper = Keeper::new(config, directories, links);
     let outcome = tokio::select! {
         outcome = keeper.run() => outcome,

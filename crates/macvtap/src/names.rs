@@ -21,8 +21,6 @@ pub(crate) const DEVICE_INFIX: &str = "Mvp";
 /// Prefix of the name of a device node, before the index of the link.
 pub(crate) const NODE_PREFIX: &str = "tap";
 
-/// Kind of links with a device node.
-pub(crate) const MACVTAP: &str = "macvtap";
 /// Kind of suitable links besides hardware.
 pub(crate) const BOND: &str = "bond";
 

@@ -1,23 +1,27 @@
 //! Deletes macvtaps that were made for pods that never got them.
 //!
 //! ```text
-//! links mvt… of kind macvtap ──> less those of the devices in kubelet's checkpoint ──> deleted
+//! links mvt… of kind macvtap ──> less those of the devices in kubelet's checkpoint
+//!                            ──> older than a minute, by the device node ──> deleted
 //! ```
 //!
-//! This happens once, before kubelet can allocate a device. Without a checkpoint that can be read, nothing is deleted.
+//! This happens once, before kubelet can allocate a device. The minute is for a plugin that restarts while kubelet has an
+//! allocation of its predecessor but has not recorded it yet. Without a checkpoint that can be read, nothing is deleted.
+//! GC of the CNI plugin deletes what is too young here.
 
-use crate::names::{CHECKPOINT, MACVTAP};
+use crate::names::{CHECKPOINT, NODE_PREFIX};
+use crate::plugin::Directories;
 use linux::link::Link;
 use linux::route::Socket;
-use plugins::macvtap::{allocated_links, is_link_name};
+use plugins::macvtap::{allocated_links, is_abandoned, node_age};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Deletes the links in the network namespace of the calling thread. A failure is only logged: the links do no harm.
-pub(crate) fn sweep(kubelet_dir: &Path) {
-    let path = kubelet_dir.join(CHECKPOINT);
+pub(crate) fn sweep(directories: &Directories) {
+    let path = directories.kubelet_dir.join(CHECKPOINT);
     let deleted = match allocated_links(&path) {
-        Ok(Some(allocated)) => delete(&allocated),
+        Ok(Some(allocated)) => delete(&allocated, &directories.device_dir),
         Ok(None) => return,
         Err(error) => {
             let path = path.display();
@@ -30,11 +34,12 @@ pub(crate) fn sweep(kubelet_dir: &Path) {
     }
 }
 
-fn delete(allocated: &BTreeSet<String>) -> linux::Result<()> {
+fn delete(allocated: &BTreeSet<String>, device_dir: &Path) -> linux::Result<()> {
+    let age = |link: &Link| node_age(&device_dir.join(format!("{NODE_PREFIX}{}", link.index)));
     let mut socket = Socket::open()?;
     let links = socket.links()?;
     let mut outcome = Ok(());
-    for link in links.iter().filter(|link| is_abandoned(link, allocated)) {
+    for link in links.iter().filter(|link| is_abandoned(link, allocated, age)) {
         let deleted = socket.delete_link(link);
         if deleted.is_ok() {
             tracing::info!(link = link.name, "deleted a macvtap that no pod has");
@@ -42,29 +47,4 @@ fn delete(allocated: &BTreeSet<String>) -> linux::Result<()> {
         outcome = outcome.and(deleted);
     }
     outcome
-}
-
-fn is_abandoned(link: &Link, allocated: &BTreeSet<String>) -> bool {
-    link.is_kind(MACVTAP) && is_link_name(&link.name) && !allocated.contains(&link.name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn link(name: &str, kind: &str) -> Link {
-        let mut link = Link::default();
-        name.clone_into(&mut link.name);
-        link.kind = Some(kind.to_owned());
-        link
-    }
-
-    #[test]
-    fn is_abandoned_only_macvtaps_of_ours_without_a_pod() {
-        let allocated = BTreeSet::from(["mvtcc7b47d9091b".to_owned()]);
-        assert!(is_abandoned(&link("mvt20074e9ae08d", "macvtap"), &allocated));
-        assert!(!is_abandoned(&link("mvtcc7b47d9091b", "macvtap"), &allocated));
-        assert!(!is_abandoned(&link("mvt20074e9ae08d", "veth"), &allocated));
-        assert!(!is_abandoned(&link("macvtap0", "macvtap"), &allocated));
-    }
 }

@@ -40,8 +40,8 @@ use crate::{
     },
 };
 
-pub use abandoned::allocated_links;
-pub use name::{is_link_name, link_name};
+pub use abandoned::{allocated_links, is_abandoned, node_age};
+pub use name::link_name;
 pub(crate) use node::remove as remove_node;
 
 /// The plugin.

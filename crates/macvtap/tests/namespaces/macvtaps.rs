@@ -4,13 +4,18 @@ use crate::kubelet::Kubelet;
 use crate::node::{Node, names};
 use linux::link::{KindState, LinkChange, LinkKind, LinkSpec, MacVlanMode};
 use linux::tap::macvtap_device;
-use rustix::fs::{major, minor};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, major, makedev, minor, mknodat, utimensat,
+};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const PRIVATE: &str = r#"[{"name": "dataplane", "lowerDevice": "lower", "mode": "private"}]"#;
-/// The links of `dataplaneMvp0`, and of a device without a pod.
+/// The links of `dataplaneMvp0`, of a device without a pod, and of one whose allocation kubelet may not have recorded yet.
 const LINK: &str = "mvtcc7b47d9091b";
 const ABANDONED: &str = "mvt20074e9ae08d";
+const YOUNG: &str = "mvt0123456789ab";
 
 #[test]
 fn allocated_device_is_a_macvtap_with_a_node() {
@@ -91,11 +96,26 @@ fn failed_allocation_leaves_no_link() {
     });
 }
 
+/// Makes a device node of this age.
+fn make_node(path: &Path, age: Duration) {
+    mknodat(CWD, path, FileType::CharacterDevice, Mode::RUSR, makedev(1, 3)).unwrap();
+    let made = (SystemTime::now() - age).duration_since(UNIX_EPOCH).unwrap();
+    let made = Timespec {
+        tv_sec: made.as_secs().try_into().unwrap(),
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: made,
+        last_modification: made,
+    };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
 #[test]
 fn start_deletes_macvtaps_without_a_pod() {
     Node::run("sweep", async |mut node| {
         let lower = node.lower("lower");
-        for name in [LINK, ABANDONED, "macvtap0"] {
+        for name in [LINK, ABANDONED, YOUNG, "macvtap0"] {
             let kind = LinkKind::MacVtap {
                 mode: MacVlanMode::Bridge,
             };
@@ -104,6 +124,11 @@ fn start_deletes_macvtaps_without_a_pod() {
                 ..LinkSpec::new(name, kind)
             };
             node.socket.create_link(&spec).unwrap();
+            let index = node.socket.link_by_name(name).unwrap().index;
+            make_node(
+                &node.device_dir().join(format!("tap{index}")),
+                Duration::from_secs(if name == YOUNG { 0 } else { 90 }),
+            );
         }
         let checkpoint = node.kubelet_dir().join("kubelet_internal_checkpoint");
         let mut kept = Vec::new();
@@ -117,10 +142,10 @@ fn start_deletes_macvtaps_without_a_pod() {
             let plugin = node.plugin(PRIVATE);
             kubelet.registered().await;
             plugin.stop().await;
-            let found =
-                [LINK, ABANDONED, "macvtap0"].map(|name| node.socket.find_link(name).unwrap().is_some());
+            let found = [LINK, ABANDONED, YOUNG, "macvtap0"]
+                .map(|name| node.socket.find_link(name).unwrap().is_some());
             kept.push(found);
         }
-        assert_eq!(kept, [[true, true, true], [true, false, true]]);
+        assert_eq!(kept, [[true; 4], [true, false, true, true]]);
     });
 }

@@ -55,6 +55,7 @@ pub(super) fn collect(call: &Call, host: &mut Socket) -> Result<(), Error> {
         }
     };
     let links = host.links().explain(|| "failed to list links".to_owned())?;
+    let age = |link: &Link| node_age(Path::new(&node::path(link.index)));
     let mut outcome = Ok(());
     for link in links.iter().filter(|link| is_abandoned(link, &allocated, age)) {
         outcome = outcome.and(veth::delete(call, host, &link.name));
@@ -62,16 +63,22 @@ pub(super) fn collect(call: &Call, host: &mut Socket) -> Result<(), Error> {
     outcome
 }
 
-fn is_abandoned(link: &Link, allocated: &BTreeSet<String>, age: impl Fn(&Link) -> Option<Duration>) -> bool {
+/// True for an old macvtap of a device that kubelet has not allocated. `age` is that of its device node: a link without one
+/// is not abandoned.
+pub fn is_abandoned(
+    link: &Link,
+    allocated: &BTreeSet<String>,
+    age: impl Fn(&Link) -> Option<Duration>,
+) -> bool {
     link.is_kind(MACVTAP)
         && is_link_name(&link.name)
         && !allocated.contains(&link.name)
         && age(link).is_some_and(|age| age >= GRACE)
 }
 
-/// Age of a link's device node. `None` without a node.
-fn age(link: &Link) -> Option<Duration> {
-    let node = fs::symlink_metadata(node::path(link.index)).ok()?;
+/// Age of a device node. `None` without a node.
+pub fn node_age(node: &Path) -> Option<Duration> {
+    let node = fs::symlink_metadata(node).ok()?;
     let made = UNIX_EPOCH + Duration::from_secs(u64::try_from(node.mtime()).ok()?);
     let is_device = node.file_type().is_char_device();
     SystemTime::now().duration_since(made).ok().filter(|_| is_device)

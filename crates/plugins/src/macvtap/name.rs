@@ -12,7 +12,7 @@ pub fn link_name(device_id: &str) -> String {
 }
 
 /// Whether a name has the format of [`link_name`].
-pub fn is_link_name(name: &str) -> bool {
+pub(super) fn is_link_name(name: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     name.strip_prefix(LINK_PREFIX)
         .is_some_and(|digits| digits.len() == 12 && digits.bytes().all(digit))
