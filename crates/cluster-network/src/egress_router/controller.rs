@@ -178,6 +178,7 @@ impl<'a> Controller<'a> {
         };
         let objects = render::egress_router(router, &owner, self.settings);
         for object in objects.map_err(|error| error.to_string())? {
+            self.end_rolling_updates(&object).await?;
             let applied = self
                 .applier
                 .apply_as(names::manager::EGRESS_ROUTER, &object, None);
@@ -194,6 +195,21 @@ impl<'a> Controller<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Takes the parameters of rolling updates out of the Deployment. The API server refuses them beside `Recreate`, and
+    /// an apply keeps them: as defaults of the server nobody owns them.
+    async fn end_rolling_updates(&self, object: &Value) -> Result<(), String> {
+        let id = ObjectId::of(object);
+        let Lookup::Present(live) = self.cache.lookup(&id) else {
+            return Ok(());
+        };
+        if !live["spec"]["strategy"]["rollingUpdate"].is_object() {
+            return Ok(());
+        }
+        let patch = json!({ "spec": { "strategy": { "type": "Recreate", "rollingUpdate": null } } });
+        let patched = self.applier.strategic_patch(&id, &patch).await;
+        patched.map(drop).map_err(|error| error.to_string())
     }
 
     async fn report(

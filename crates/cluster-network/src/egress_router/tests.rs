@@ -117,6 +117,7 @@ fn objects_have_the_names_of_upstream_and_their_owner() {
         deployment["metadata"]["labels"],
         json!({ "app": "egress-router-cni" })
     );
+    assert_eq!(deployment["spec"]["strategy"], json!({ "type": "Recreate" }));
     let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
     assert_eq!(
         annotations["k8s.v1.cni.cncf.io/networks"],

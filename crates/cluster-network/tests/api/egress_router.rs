@@ -128,6 +128,13 @@ fn router_has_network_and_pod_that_drift_does_not_change() {
         let image = &spec["template"]["spec"]["containers"][0]["image"];
         (*image == "registry.example/weft:v1" && spec["replicas"] == 1).then_some(())
     });
+    // As upstream's Deployment has them, which names no strategy.
+    let rolling =
+        json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": "25%" } });
+    stage.change(DEPLOYMENT, &json!({ "spec": { "strategy": rolling } }));
+    stage.wait_for("the strategy again", DEPLOYMENT, |object| {
+        (object?["spec"]["strategy"] == json!({ "type": "Recreate" })).then_some(())
+    });
     for object in [network().as_str(), DEPLOYMENT] {
         let uid = stage.there(object)["metadata"]["uid"].clone();
         stage.remove(object);
