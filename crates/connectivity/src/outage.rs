@@ -131,9 +131,26 @@ pub(crate) fn record(status: &mut Status, outcome: &Outcome) -> Option<Edge> {
     edge
 }
 
+/// The starts and ends of outages, each with the result that causes it.
+pub(crate) type Edges = Vec<(Outcome, Edge)>;
+
+/// Adds the results that a status lacks. Returns false if it has all of them.
+///
+/// `edges` are those of earlier attempts to write these results, whose answers may have been lost: those of results that
+/// were stored nevertheless stay, so that afterwards `edges` are all that have to be published.
+pub(crate) fn catch_up(status: &mut Status, results: &[Outcome], edges: &mut Edges) -> bool {
+    let missing = missing(status, results);
+    edges.retain(|(outcome, _)| results.contains(outcome) && !missing.contains(outcome));
+    for outcome in missing {
+        let edge = record(status, outcome);
+        edges.extend(edge.map(|edge| (outcome.clone(), edge)));
+    }
+    !missing.is_empty()
+}
+
 /// The results that a status lacks. Results are written together and in order, so that all results up to a
 /// recorded one are recorded.
-pub(crate) fn missing<'a>(status: &Status, results: &'a [Outcome]) -> &'a [Outcome] {
+fn missing<'a>(status: &Status, results: &'a [Outcome]) -> &'a [Outcome] {
     let recorded = results
         .iter()
         .rposition(|outcome| is_recorded(status, &outcome.last));

@@ -289,3 +289,35 @@ fn results_of_a_write_without_an_answer_are_recorded_once() {
     other[0].last.latency += Duration::from_nanos(1);
     assert_eq!(missing(&stored, &other), other);
 }
+
+#[test]
+fn edges_of_a_write_without_an_answer_are_kept_once() {
+    let started = |edges: &Edges| -> Vec<(i64, bool)> {
+        let edge = |(outcome, edge): &(Outcome, Edge)| {
+            (outcome.at().as_second(), matches!(edge, Edge::Started { .. }))
+        };
+        edges.iter().map(edge).collect()
+    };
+    let mut results = vec![success(1), failure(2)];
+    let mut edges = Edges::new();
+    let mut stored = Status::default();
+    assert!(catch_up(&mut stored, &results, &mut edges));
+    assert_eq!(started(&edges), [(2, true)]);
+    // The write was not stored: the next attempt has the same edge.
+    let mut again = edges.clone();
+    assert!(catch_up(&mut Status::default(), &results, &mut again));
+    assert_eq!(started(&again), [(2, true)]);
+    // It was stored: nothing is left to write, and the edge is still to publish.
+    let mut again = edges.clone();
+    assert!(!catch_up(&mut stored.clone(), &results, &mut again));
+    assert_eq!(started(&again), [(2, true)]);
+    // Further results come meanwhile, and their first write is refused.
+    results.push(success(3));
+    for _ in 0..2 {
+        assert!(catch_up(&mut stored.clone(), &results, &mut edges));
+        assert_eq!(started(&edges), [(2, true), (3, false)]);
+    }
+    // The results are no longer waited for.
+    assert!(!catch_up(&mut stored, &results[..1], &mut edges));
+    assert_eq!(started(&edges), []);
+}

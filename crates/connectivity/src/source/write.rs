@@ -106,9 +106,9 @@ impl Writer {
 
     /// Writes all pending results of a check into its status.
     async fn write(&self, check: &str) -> Result<(), String> {
-        let results = lock(&self.pending)
+        let (results, mut edges) = lock(&self.pending)
             .get(check)
-            .map(Pending::all)
+            .map(|pending| (pending.all(), pending.edges()))
             .unwrap_or_default();
         if results.is_empty() {
             return Ok(());
@@ -120,16 +120,13 @@ impl Writer {
             };
             let mut status = live.status.take().unwrap_or_default();
             // A write whose answer was lost may have succeeded.
-            let missing = outage::missing(&status, &results);
-            if missing.is_empty() {
+            if !outage::catch_up(&mut status, &results, &mut edges) {
                 self.done(check, &results);
+                self.publish_all(&edges).await;
                 return Ok(());
             }
-            let edges: Vec<_> = missing
-                .iter()
-                .filter_map(|outcome| outage::record(&mut status, outcome))
-                .collect();
             live.status = Some(status);
+            self.attempt(check, &edges);
             match self
                 .checks
                 .replace_status(check, &PostParams::default(), &live)
@@ -137,9 +134,7 @@ impl Writer {
             {
                 Ok(_) => {
                     self.done(check, &results);
-                    for edge in &edges {
-                        self.publish(edge).await;
-                    }
+                    self.publish_all(&edges).await;
                     return Ok(());
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -163,6 +158,19 @@ impl Writer {
             if of_check.is_empty() {
                 pending.remove(check);
             }
+        }
+    }
+
+    /// Stores the edges of a write, for the case that its answer is lost.
+    fn attempt(&self, check: &str, edges: &[(Outcome, Edge)]) {
+        if let Some(of_check) = lock(&self.pending).get_mut(check) {
+            of_check.attempt(edges.to_vec());
+        }
+    }
+
+    async fn publish_all(&self, edges: &[(Outcome, Edge)]) {
+        for (_, edge) in edges {
+            self.publish(edge).await;
         }
     }
 
