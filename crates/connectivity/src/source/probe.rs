@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use kube_kit::client::message;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 
 use super::schedule::Schedule;
 use super::{Settings, Writer};
@@ -20,6 +21,9 @@ use crate::names::REQUESTED;
 
 /// Maximum number of concurrent probes: all checks are due at the start.
 const AT_A_TIME: usize = 16;
+
+/// Maximum time to read a client certificate. Without the API server, each check would wait for the client's repetitions.
+const SECRET_TIMEOUT: Duration = Duration::from_secs(2);
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
@@ -89,12 +93,13 @@ impl Prober {
         let mut schedule = Schedule::new(self.interval, requests);
         loop {
             schedule.next().await;
-            // The semaphore is never closed.
-            let place = self.places.acquire().await.ok();
+            // Before the check takes a place: a slow API server delays no other check.
             let secret = match &wanted.secret {
-                Some(name) => self.secret(name).await,
+                Some(name) => read_secret(name, self.secrets.get_opt(name)).await,
                 None => None,
             };
+            // The semaphore is never closed.
+            let place = self.places.acquire().await.ok();
             let bytes = |key: &str| Some(secret.as_ref()?.data.as_ref()?.get(key)?.0.as_slice());
             let identity = bytes(CERTIFICATE)
                 .zip(bytes(KEY))
@@ -117,22 +122,6 @@ impl Prober {
         }
     }
 
-    async fn secret(&self, name: &str) -> Option<Secret> {
-        match self.secrets.get_opt(name).await {
-            Ok(Some(secret)) => return Some(secret),
-            Ok(None) => tracing::debug!(
-                secret = name,
-                "Secret is missing, connecting without a client certificate"
-            ),
-            Err(error) => tracing::debug!(
-                secret = name,
-                error = message(&error),
-                "cannot read the Secret, connecting without a client certificate"
-            ),
-        }
-        None
-    }
-
     /// Removes the metrics and pending results of a deleted check.
     pub(super) fn forget(&self, check: &str) {
         self.metrics.forget(check);
@@ -140,9 +129,41 @@ impl Prober {
     }
 }
 
+/// The Secret with a client certificate, if it can be read in time.
+async fn read_secret(name: &str, read: impl Future<Output = kube::Result<Option<Secret>>>) -> Option<Secret> {
+    match timeout(SECRET_TIMEOUT, read).await {
+        Ok(Ok(Some(secret))) => return Some(secret),
+        Ok(Ok(None)) => tracing::debug!(
+            secret = name,
+            "Secret is missing, connecting without a client certificate"
+        ),
+        Ok(Err(error)) => tracing::debug!(
+            secret = name,
+            error = message(&error),
+            "cannot read the Secret, connecting without a client certificate"
+        ),
+        Err(_) => tracing::debug!(
+            secret = name,
+            "no answer with the Secret in time, connecting without a client certificate"
+        ),
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn secret_without_an_answer_delays_its_check_for_two_seconds() {
+        let begin = Instant::now();
+        assert_eq!(read_secret("client", future::pending()).await, None);
+        assert_eq!(begin.elapsed().as_secs(), SECRET_TIMEOUT.as_secs());
+        let read = future::ready(Ok(Some(Secret::default())));
+        assert_eq!(read_secret("client", read).await, Some(Secret::default()));
+    }
 
     #[test]
     fn only_a_new_value_of_the_annotation_is_a_request() {
