@@ -355,10 +355,10 @@ mod tests {
     fn read_finds_alternative_names() {
         let names = ["enp3s0f0np0", "a name that is longer than fifteen bytes"].map(str::to_owned);
         let mut message = LinkMessage::default();
-        message.attributes = vec![
+        message.attributes.extend([
             LinkAttribute::IfName("eth1".to_owned()),
             LinkAttribute::PropList(names.iter().cloned().map(Prop::AltIfName).collect()),
-        ];
+        ]);
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
         let link = Link::read(Request::new("look up link", "eth1"), &bytes).unwrap();
