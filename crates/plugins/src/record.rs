@@ -248,6 +248,8 @@ fn whole_lines<S: DeserializeOwned>(text: &[u8]) -> RecordedSteps<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
     use serde::Deserialize;
 
     use super::*;
@@ -323,16 +325,23 @@ mod tests {
         let records = Records {
             folder: folder.path().join("bridge/net"),
         };
-        let over = std::sync::atomic::AtomicBool::new(false);
+        let over = AtomicBool::new(false);
+        // Fewer than an ADD survives: on a busy machine, one thread may run many times while another one runs once.
+        let removals = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                    records.remove_if_empty().unwrap();
-                    // DELs are never as dense as a loop.
-                    std::thread::sleep(std::time::Duration::from_micros(100));
+                while !over.load(Ordering::Relaxed) {
+                    let left = |left: usize| left.checked_sub(1);
+                    match removals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
+                        Ok(_) => {
+                            records.remove_if_empty().unwrap();
+                        }
+                        Err(_) => std::thread::yield_now(),
+                    }
                 }
             });
             let begin_and_end = |number| {
+                removals.store(FOLDER_ATTEMPTS / 2, Ordering::Relaxed);
                 let begun = records.begin(&key(&format!("c{number}"), "net1"));
                 begun.map(|journal| journal.map(|journal| journal.remove()))
             };
@@ -340,7 +349,7 @@ mod tests {
                 .map(begin_and_end)
                 .filter(|outcome| !matches!(outcome, Ok(Some(Ok(())))))
                 .collect();
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            over.store(true, Ordering::Relaxed);
             assert!(failures.is_empty(), "{failures:?}");
         });
     }

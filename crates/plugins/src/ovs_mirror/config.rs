@@ -79,15 +79,12 @@ impl Config {
                 return Err(Error::internal(OVS_MIRROR_IDLE));
             }
             let place = places.get(&mirror.name).copied();
-            match place.and_then(|place| mirrors.get_mut(place)) {
-                Some(known) => {
-                    known.ingress |= mirror.ingress;
-                    known.egress |= mirror.egress;
-                }
-                None => {
-                    places.insert(mirror.name.clone(), mirrors.len());
-                    mirrors.push(mirror.clone());
-                }
+            if let Some(known) = place.and_then(|place| mirrors.get_mut(place)) {
+                known.ingress |= mirror.ingress;
+                known.egress |= mirror.egress;
+            } else {
+                places.insert(mirror.name.clone(), mirrors.len());
+                mirrors.push(mirror.clone());
             }
         }
         Ok(Config { wire, mirrors })
