@@ -208,8 +208,8 @@ impl<'a> Controller<'a> {
             return Ok(());
         }
         let patch = json!({ "spec": { "strategy": { "type": "Recreate", "rollingUpdate": null } } });
-        let patched = self.applier.strategic_patch(&id, &patch).await;
-        patched.map(drop).map_err(|error| error.to_string())
+        let prepared = self.applier.prepare(object, &patch).await;
+        prepared.map_err(|error| error.to_string())
     }
 
     async fn report(

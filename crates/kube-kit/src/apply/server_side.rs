@@ -134,6 +134,27 @@ impl Applier {
         Ok(stored)
     }
 
+    /// [`Applier::strategic_patch`] that prepares an object for the apply of its rendering. It counts as a write of the
+    /// rendering: another client that keeps reverting it causes a back-off.
+    ///
+    /// # Errors
+    /// If the object does not exist, the API server refuses or does not answer, or another client keeps reverting it.
+    pub async fn prepare(&self, rendered: &Value, patch: &Value) -> Result<(), Error> {
+        let id = ObjectId::of(rendered);
+        let failed = |cause| Error {
+            attempt: Attempt::Patch,
+            id: id.clone(),
+            cause,
+        };
+        let kind = id.known_kind().ok_or_else(|| failed(Cause::unknown_kind(&id)))?;
+        let rendering = fingerprint(&content(rendered));
+        let verdict = self.may_write(kind, &id, rendered, rendering).await;
+        verdict.map_err(failed)?;
+        self.strategic_patch(&id, patch).await?;
+        self.wrote(&id);
+        Ok(())
+    }
+
     async fn patch_as(
         &self,
         manager: &str,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
 use kube_kit::events::Kind;
-use kube_kit::watch::Name;
+use kube_kit::watch::{Name, Store};
 
 use super::{Error, Reconciler};
 use crate::cluster::{Error as ApiError, LiveClaim};
@@ -125,9 +125,10 @@ impl Reconciler {
     }
 
     /// Lists all claims, because the cache may lack addresses that the former leader allocated. Adds our finalizer to
-    /// the claims that lack it. This happens before any release or allocation. Returns `false` if claims are not served:
-    /// the cluster has none before their `CustomResourceDefinition`.
+    /// the claims that lack it. This happens before any release or allocation. Returns `false` if claims are not served or
+    /// not watched yet: the cluster has none before their `CustomResourceDefinition`, and the list misses later ones.
     pub(crate) async fn catch_up(&self) -> bool {
+        let is_watched = self.claims.as_ref().is_none_or(Store::is_synced);
         loop {
             match self.cluster.all_claims().await {
                 Ok(claims) => {
@@ -141,9 +142,11 @@ impl Reconciler {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        self.has_caught_up.store(true, Ordering::Relaxed);
+        if is_watched {
+            self.has_caught_up.store(true, Ordering::Relaxed);
+        }
         self.hold_all().await;
-        true
+        is_watched
     }
 
     /// [`Self::catch_up`] once claims are served and watched: a restored backup may bring claims with addresses.

@@ -239,18 +239,10 @@ impl<'a> Stage<'a> {
             interfaces: outside,
             ..CniResult::default()
         };
-        // A device without a kernel link has a name alone. The pod's status finds the device by it.
-        let inside = match &link {
-            Some(link) => interface_of(link),
-            None => Interface {
-                name: self.call.request.ifname.clone(),
-                ..Interface::default()
-            },
-        };
-        result.interfaces.push(Interface {
+        result.interfaces.extend(link.as_ref().map(|link| Interface {
             sandbox: Some(self.pod.path.clone()),
-            ..inside
-        });
+            ..interface_of(link)
+        }));
         let leased = link_request.lease(self.call)?;
         self.leased = leased.is_some();
         match (&link, leased) {
@@ -259,8 +251,8 @@ impl<'a> Stage<'a> {
             }
             (Some(link), None) if !settings.leave_down => self.set_up(link)?,
             (None, Some(mut leased)) => {
-                claim(&mut leased, result.interfaces.len() - 1)?;
-                adopt(leased, &mut result);
+                claim(&mut leased, 0)?;
+                result = leased;
             }
             (_, None) => {}
         }
@@ -293,7 +285,9 @@ impl<'a> Stage<'a> {
     ) -> Result<(), Error> {
         claim(&mut leased, result.interfaces.len() - 1)?;
         link_request.complete(&mut leased)?;
-        adopt(leased, result);
+        result.ips = leased.ips;
+        result.routes = leased.routes;
+        result.dns = leased.dns;
         let plan = interface::plan(&link.name, result)?;
         link_request.prepare(self, link, result)?;
         let call = self.call;
@@ -357,13 +351,6 @@ fn claim(leased: &mut CniResult, container: usize) -> Result<(), Error> {
         ip.interface = Some(container);
     }
     Ok(())
-}
-
-/// Copies everything but interfaces into the result.
-fn adopt(leased: CniResult, result: &mut CniResult) {
-    result.ips = leased.ips;
-    result.routes = leased.routes;
-    result.dns = leased.dns;
 }
 
 /// Undoes an interrupted ADD and recreates the record.

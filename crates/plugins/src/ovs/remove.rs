@@ -47,11 +47,13 @@ pub(super) fn unrecorded(call: &Call) -> Result<(), Error> {
     };
     let socket = match &cached {
         Some(netconf) if netconf.is_complete() => Some(socket(netconf.socket_file.clone())),
-        _ => configured(),
+        // An attachment of the upstream plugin exists even if ours refuses its configuration.
+        _ => configured().or_else(|| cached.is_some().then(|| socket(String::new()))),
     };
     let removed = match (&socket, &call.request.netns) {
         (Some(socket), Some(netns)) => remove_all(socket, netns, &call.request.ifname),
-        // An invalid config made ADD fail, so there is no port. Without a namespace the port is unknown.
+        // Without a cache file, an invalid configuration made ADD fail, so there is no port. Without a namespace the port
+        // is unknown.
         _ => Ok(Vec::new()),
     };
     let ports = removed.unwrap_or_else(|error| {

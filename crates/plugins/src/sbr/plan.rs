@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(plan(&config, &[&address], &there), Ok(expected));
     }
 
-    // cni-plugins#93
+    // cni-plugins#87
     #[test]
     fn addresses_times_routes_are_limited() {
         let plan_of = |addresses: usize, routes: usize| {

@@ -1,9 +1,6 @@
 //! The host-device plugin.
 
-use std::{fs, os::unix::fs::symlink};
-
 use linux::link::{Link, LinkChange, LinkKind, LinkSpec};
-use rustix::mount::{MountFlags, mount};
 use serde_json::{Value, json};
 
 use crate::stage::{Host, Pod, on_a_host, with};
@@ -244,34 +241,5 @@ fn repeated_add_changes_nothing() {
         let refused = host.call("ADD", &pod, &config).message();
         assert_eq!(refused, "failed to move link: \"net1\": file exists");
         assert_eq!(host.state(&pod), before);
-    });
-}
-
-// cni-plugins#87
-#[test]
-fn device_with_a_user_space_driver_is_in_the_result() {
-    on_a_host("a user-space driver", |host| {
-        let folder = "/sys/bus/pci/devices/0000:00:03.0";
-        mount("tmpfs", "/sys", "tmpfs", MountFlags::empty(), None).unwrap();
-        fs::create_dir_all(folder).unwrap();
-        symlink("../../drivers/vfio-pci", format!("{folder}/driver")).unwrap();
-        let plain = json!({
-            "cniVersion": "1.1.0", "name": "test-net", "type": "host-device",
-            "runtimeConfig": { "deviceID": "0000:00:03.0" }
-        });
-        let ips = json!([{ "address": "10.1.2.3/24", "interface": 0 }]);
-        for (config, ips) in [(plain.clone(), Value::Null), (at(&plain, "10.1.2.3/24"), ips)] {
-            let pod = host.pod();
-            let result = host.add(&pod, &config);
-            assert_eq!(
-                result["interfaces"],
-                json!([{ "name": "net1", "sandbox": pod.path }])
-            );
-            assert_eq!(result["ips"], ips);
-            assert!(pod.link("net1").is_none());
-            host.check(&pod, &config, &result).success();
-            host.del(&pod, &config);
-            assert!(host.records().is_empty(), "{:?}", host.records());
-        }
     });
 }
