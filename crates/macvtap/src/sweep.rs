@@ -7,7 +7,7 @@
 //!
 //! This happens once, before kubelet can allocate a device. The minute is for a plugin that restarts while kubelet has an
 //! allocation of its predecessor but has not recorded it yet. Without a checkpoint that can be read, nothing is deleted.
-//! GC of the CNI plugin deletes what is too young here.
+//! GC of the CNI plugin later deletes links that are younger.
 
 use crate::names::{CHECKPOINT, NODE_PREFIX};
 use crate::plugin::Directories;

@@ -59,7 +59,7 @@ const READINESS_PAUSE: Duration = Duration::from_millis(250);
 /// The slot owner of work that is for no pod. Not the name of a namespace.
 const NODE_WORK: &str = "";
 
-/// The caller of a request: closed when nobody waits for the answer any more.
+/// The caller of a request. It is closed once the caller no longer waits for the answer.
 pub(crate) type Caller = watch::Sender<()>;
 
 /// The daemon, without its socket.

@@ -197,8 +197,8 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Takes the parameters of rolling updates out of the Deployment. The API server refuses them beside `Recreate`, and
-    /// an apply keeps them: as defaults of the server nobody owns them.
+    /// Removes the parameters of rolling updates from the Deployment. The API server refuses them beside `Recreate`. An
+    /// apply keeps them, because no field manager owns the server's defaults.
     async fn end_rolling_updates(&self, object: &Value) -> Result<(), String> {
         let id = ObjectId::of(object);
         let Lookup::Present(live) = self.cache.lookup(&id) else {

@@ -1,4 +1,4 @@
-//! Holders of the addresses of a network, reservations, and who waits for an address (kubevirt-ipam §16).
+//! Holders and reservations of the addresses of a network, and virtual machines that wait for one (kubevirt-ipam §16).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

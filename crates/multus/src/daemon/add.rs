@@ -177,7 +177,7 @@ impl<C: ClusterView + 'static> Daemon<C> {
         let attached = self
             .on_sandbox_in(slot, &self.workers, sandbox.clone(), config, work)
             .await;
-        // What is attached is in the result cache from now on, which GC reads.
+        // From now on GC reads the attachments from the result cache.
         drop(gate);
         match attached? {
             Ok((attached, synced, taken, ended)) => {
