@@ -33,7 +33,8 @@ enum Command {
     Pods(pods::Args),
     /// The pod network beside flannel: latency, throughput, start of pods, memory, on a cluster of its own; needs root
     Network(network::Args),
-    /// The operator: time to deploy and to repair, requests while idle, memory among many objects; needs root
+    /// The add-ons operator, or the cluster network operator: times to deploy and to repair, requests while idle, memory;
+    /// needs root
     Operator(operator::Args),
     /// The MAC pool: reviews over TLS, starts with many virtual machines, memory, API requests; needs root
     Macpool(macpool::Args),

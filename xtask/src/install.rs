@@ -13,7 +13,8 @@ use crate::{image, manifests, paths};
 pub(crate) const NAMESPACE: &str = "cluster-network-addons";
 /// Bridge over the spare NIC of every node.
 pub(crate) const BRIDGE: &str = "br1";
-const OPERATOR: &str = "cluster-network-addons-operator";
+/// Deployment and service account of the operator.
+pub(crate) const OPERATOR: &str = "cluster-network-addons-operator";
 /// The cluster network operator, and the namespace of the pod network that it deploys.
 pub(crate) const NETWORK_NAMESPACE: &str = "openshift-network-operator";
 const NETWORK_OPERATOR: &str = "network-operator";
@@ -42,8 +43,7 @@ pub(crate) fn install(
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
-    steps.step(&format!("loading {} into the nodes", built.reference));
-    cluster.load(&built.archive)?;
+    load(cluster, built, steps)?;
 
     steps.step("installing the operator");
     let dir = manifests::default_dir();
@@ -74,6 +74,13 @@ pub(crate) fn install(
     })
 }
 
+/// Loads the image into the nodes that lack it.
+pub(crate) fn load(cluster: &Cluster, built: &image::Built, steps: &mut dyn Progress) -> anyhow::Result<()> {
+    steps.step(&format!("loading {} into the nodes", built.reference));
+    cluster.load(&built.archive)?;
+    Ok(())
+}
+
 /// Loads the image into nodes without a network, and lets the cluster network operator connect their pods:
 /// `examples/cluster-network.yaml`. Waits until the nodes are Ready and the operator is Available.
 pub(crate) fn cluster_network(
@@ -81,9 +88,18 @@ pub(crate) fn cluster_network(
     built: &image::Built,
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
+    load(cluster, built, steps)?;
+    network_operator(cluster, built, steps)?;
+    network(cluster, built, steps)
+}
+
+/// Installs the cluster network operator of a loaded image, and waits until it runs.
+pub(crate) fn network_operator(
+    cluster: &Cluster,
+    built: &image::Built,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
-    steps.step(&format!("loading {} into the nodes", built.reference));
-    cluster.load(&built.archive)?;
     steps.step("installing the cluster network operator: weft network manifests");
     let mut weft = Command::new(&built.weft);
     weft.args(["network", "manifests", "--image", &built.reference]);
@@ -94,7 +110,17 @@ pub(crate) fn cluster_network(
     let operator = ["deployment", "--namespace", NETWORK_NAMESPACE, NETWORK_OPERATOR];
     wait_for(&kubectl, steps, &operator, "the operator", |deployment| {
         rolled_out(deployment, &built.reference)
-    })?;
+    })
+}
+
+/// Creates the network of a cluster with the cluster network operator, and waits until the nodes are Ready and the
+/// operator is Available.
+pub(crate) fn network(
+    cluster: &Cluster,
+    built: &image::Built,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<()> {
+    let kubectl = cluster.kubectl();
     steps.step(&format!("creating the network: examples/{CLUSTER_NETWORK}"));
     wait::until("the kinds of the operator to be served", TIMEOUT, || {
         apply(&kubectl, &[example(CLUSTER_NETWORK)]).map_err(|error| format!("{error:#}"))

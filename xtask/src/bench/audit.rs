@@ -1,5 +1,6 @@
 //! The API server's audit log: requests with their clients and times.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,21 +11,31 @@ use serde_json::Value;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// The log of a cluster, and the operator's account.
-pub(super) struct Log {
-    path: PathBuf,
-    operator: String,
-}
+/// The verb of watches, and verbs that read.
+const WATCH: &str = "watch";
+const READS: [&str; 2] = ["get", "list"];
+/// The resource by which an operator stays the leader.
+const LEASES: &str = "leases";
+
+/// The log of a cluster.
+pub(super) struct Log(PathBuf);
 
 /// A position in the log.
 pub(super) struct Mark(usize);
 
+impl Mark {
+    /// The start of the log.
+    pub(super) const BEGIN: Self = Self(0);
+}
+
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    pub(super) by_operator: bool,
+    /// Name of the client.
+    pub(super) user: String,
     pub(super) verb: String,
-    /// The resource with its subresource: `daemonsets`, `networkaddonsconfigs/status`.
+    /// The resource with its subresource: `daemonsets`, `networkaddonsconfigs/status`. The path of a request without a
+    /// resource.
     pub(super) resource: String,
     /// Empty for creations.
     pub(super) name: String,
@@ -32,6 +43,68 @@ pub(super) struct Event {
     pub(super) starts: bool,
     /// Time of the answer since midnight.
     pub(super) at: Duration,
+}
+
+impl Event {
+    /// True for a request that a program at rest should not send: neither a watch nor the renewal of a Lease.
+    pub(super) fn disturbs_rest(&self) -> bool {
+        self.verb != WATCH && self.resource != LEASES
+    }
+}
+
+/// Requests of one client.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Requests {
+    pub(super) writes: usize,
+    pub(super) reads: usize,
+    /// Reads and writes of Leases, which are not among the others.
+    pub(super) renewals: usize,
+    /// Watches that started.
+    pub(super) watches: usize,
+    /// The number of each read and write: `list pods`.
+    pub(super) each: BTreeMap<String, usize>,
+}
+
+impl Requests {
+    /// Counts the requests of a client.
+    pub(super) fn of(events: &[Event], user: &str) -> Self {
+        let mut all = Self::default();
+        for event in events.iter().filter(|event| event.user == user && event.starts) {
+            if event.verb == WATCH {
+                all.watches += 1;
+            } else if event.resource == LEASES {
+                all.renewals += 1;
+            } else {
+                if READS.contains(&event.verb.as_str()) {
+                    all.reads += 1;
+                } else {
+                    all.writes += 1;
+                }
+                let kind = format!("{} {}", event.verb, event.resource);
+                *all.each.entry(kind).or_default() += 1;
+            }
+        }
+        all
+    }
+}
+
+/// Returns the number of a client's watches that started and did not end in these events.
+pub(super) fn open_watches(events: &[Event], user: &str) -> usize {
+    let watches = events
+        .iter()
+        .filter(|event| event.user == user && event.verb == WATCH);
+    watches.fold(0_usize, |open, event| {
+        if event.starts {
+            open + 1
+        } else {
+            open.saturating_sub(1)
+        }
+    })
+}
+
+/// Returns the name of a service account as a client.
+pub(super) fn account(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
 }
 
 /// Selects one of several events.
@@ -42,12 +115,9 @@ pub(super) enum Which {
 }
 
 impl Log {
-    /// Returns the log of a cluster whose operator runs in `namespace`.
-    pub(super) fn of(cluster: &Cluster, namespace: &str) -> Self {
-        Self {
-            path: cluster.audit_log(),
-            operator: format!("system:serviceaccount:{namespace}:cluster-network-addons-operator"),
-        }
+    /// Returns the log of a cluster.
+    pub(super) fn of(cluster: &Cluster) -> Self {
+        Self(cluster.audit_log())
     }
 
     /// Returns the current end of the log.
@@ -59,7 +129,7 @@ impl Log {
     pub(super) fn since(&self, mark: &Mark) -> anyhow::Result<Vec<Event>> {
         let text = self.read()?;
         let lines = text.get(mark.0..).unwrap_or_default().lines();
-        Ok(lines.filter_map(|line| event(line, &self.operator)).collect())
+        Ok(lines.filter_map(event).collect())
     }
 
     /// Returns the time from the first event since the mark that satisfies `begins` to an event that satisfies `ends`.
@@ -71,11 +141,11 @@ impl Log {
         which: Which,
     ) -> anyhow::Result<Duration> {
         between(&self.since(mark)?, begins, ends, which)
-            .with_context(|| format!("{} does not contain it", self.path.display()))
+            .with_context(|| format!("{} does not contain it", self.0.display()))
     }
 
     fn read(&self) -> anyhow::Result<String> {
-        fs::read_to_string(&self.path).with_context(|| format!("cannot read {}", self.path.display()))
+        fs::read_to_string(&self.0).with_context(|| format!("cannot read {}", self.0.display()))
     }
 }
 
@@ -111,19 +181,24 @@ fn between(
 }
 
 /// Parses a line of the log. An incomplete line is ignored.
-fn event(line: &str, operator: &str) -> Option<Event> {
+fn event(line: &str) -> Option<Event> {
     let event: Value = serde_json::from_str(line).ok()?;
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let resource = match text("/objectRef/subresource") {
-        "" => text("/objectRef/resource").to_owned(),
-        part => format!("{}/{part}", text("/objectRef/resource")),
+    let resource = match (text("/objectRef/resource"), text("/objectRef/subresource")) {
+        ("", _) => text("/requestURI")
+            .split('?')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        (resource, "") => resource.to_owned(),
+        (resource, part) => format!("{resource}/{part}"),
     };
     Some(Event {
-        by_operator: text("/user/username") == operator,
+        user: text("/user/username").to_owned(),
         verb: text("/verb").to_owned(),
         resource,
         name: text("/objectRef/name").to_owned(),
-        starts: text("/verb") != "watch" || text("/stage") == "ResponseStarted",
+        starts: text("/verb") != WATCH || text("/stage") == "ResponseStarted",
         at: time_of_day(text("/stageTimestamp"))?,
     })
 }
@@ -154,9 +229,10 @@ mod tests {
 
     #[test]
     fn watch_starts_once() {
-        let event = |verb, stage| event(&line("us", verb, stage, "00:00:01.5"), "us").unwrap();
+        let event = |verb, stage| event(&line("us", verb, stage, "00:00:01.5")).unwrap();
         let started = event("watch", "ResponseStarted");
-        assert!(started.starts && started.by_operator);
+        assert!(started.starts);
+        assert_eq!(started.user, "us");
         assert_eq!(
             (started.resource.as_str(), started.name.as_str()),
             ("daemonsets/status", "one")
@@ -164,7 +240,51 @@ mod tests {
         assert_eq!(started.at, Duration::from_millis(1500));
         assert!(!event("watch", "ResponseComplete").starts);
         assert!(event("get", "ResponseComplete").starts);
-        assert_eq!(super::event("{\"verb\":", "us"), None);
+        assert_eq!(super::event("{\"verb\":"), None);
+    }
+
+    #[test]
+    fn request_without_a_resource_has_its_path() {
+        let line = serde_json::json!({
+            "verb": "get", "requestURI": "/version?timeout=32s", "stageTimestamp": "2026-01-31T00:00:00Z",
+        });
+        assert_eq!(event(&line.to_string()).unwrap().resource, "/version");
+    }
+
+    #[test]
+    fn requests_of_a_client_are_counted_without_watches_and_leases() {
+        let request = |user: &str, verb: &str, resource: &str, stage: &str| {
+            let line = serde_json::json!({
+                "user": { "username": user }, "verb": verb, "stage": stage,
+                "objectRef": { "resource": resource }, "stageTimestamp": "2026-01-31T00:00:00Z",
+            });
+            event(&line.to_string()).unwrap()
+        };
+        let (begin, end) = ("ResponseStarted", "ResponseComplete");
+        let events = [
+            request("us", "watch", "pods", begin),
+            request("us", "watch", "nodes", begin),
+            request("us", "list", "pods", end),
+            request("us", "list", "pods", end),
+            request("us", "patch", "pods", end),
+            request("us", "get", "leases", end),
+            request("us", "update", "leases", end),
+            request("them", "watch", "pods", begin),
+            request("them", "delete", "pods", end),
+            request("us", "watch", "pods", end),
+        ];
+        let each = [("list pods".to_owned(), 2), ("patch pods".to_owned(), 1)];
+        let expected = Requests {
+            writes: 1,
+            reads: 2,
+            renewals: 2,
+            watches: 2,
+            each: each.into(),
+        };
+        assert_eq!(Requests::of(&events, "us"), expected);
+        assert_eq!(open_watches(&events, "us"), 1);
+        let disturbing = events.iter().filter(|event| event.disturbs_rest());
+        assert_eq!(disturbing.count(), 4);
     }
 
     #[test]
@@ -174,7 +294,7 @@ mod tests {
             ("00:00:00.2", "create"),
             ("00:00:01.2", "create"),
         ]
-        .map(|(time, verb)| event(&line("us", verb, "ResponseComplete", time), "us").unwrap())
+        .map(|(time, verb)| event(&line("us", verb, "ResponseComplete", time)).unwrap())
         .into();
         let time = |which| {
             between(

@@ -4,9 +4,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use cluster::{Progress, Steps, run};
+use cluster::{Cluster, Progress, Steps, run};
 
-use crate::{build, image, test};
+use crate::{build, explain, image, test};
 
 /// Builds the measuring program and the measured programs.
 pub(super) fn build(harness: &str, measured: &[image::Program]) -> anyhow::Result<Command> {
@@ -28,6 +28,31 @@ pub(super) fn run(mut harness: Command) -> anyhow::Result<()> {
         bail!("the measurement failed: {status}");
     }
     Ok(())
+}
+
+/// Calls `measure` on a new cluster, and then removes the cluster, or keeps it. A failure prints evidence from the
+/// namespaces.
+pub(super) fn on_own_cluster<T>(
+    cluster: &Cluster,
+    keep: bool,
+    namespaces: &[&str],
+    steps: &mut Steps,
+    measure: impl FnOnce(&mut Steps) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    cluster.claim(steps)?;
+    // An interrupted run may have left a cluster.
+    cluster.down(steps)?;
+    cluster.claim(steps)?;
+    let outcome = measure(steps);
+    if outcome.is_err() {
+        eprint!("{}", explain::cluster(cluster, namespaces));
+    }
+    if keep {
+        cluster.keep(steps)?;
+    } else {
+        cluster.down(steps)?;
+    }
+    outcome
 }
 
 /// Waits for a duration.

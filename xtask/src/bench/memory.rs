@@ -22,6 +22,11 @@ impl Memory {
     }
 }
 
+/// Returns kibibytes as mebibytes with one decimal, rounded down.
+pub(super) fn mebibytes(kibibytes: u64) -> String {
+    format!("{}.{}", kibibytes / 1024, kibibytes % 1024 * 10 / 1024)
+}
+
 /// Parses `/proc/PID/smaps_rollup`.
 fn memory(rollup: &str) -> Memory {
     let field = |name: &str| {

@@ -24,8 +24,9 @@ use serde_json::{Value, json};
 use self::figures::Figures;
 use self::peers::Peer;
 use self::traffic::Arrivals;
+use super::harness::on_own_cluster;
 use super::memory::{self, Memory};
-use crate::{explain, image, test};
+use crate::{image, test};
 
 /// How much to measure.
 #[derive(Debug, clap::Args)]
@@ -79,20 +80,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(archive) => archive.clone(),
         None => image::build(&mut steps)?.archive,
     };
-    cluster.claim(&mut steps)?;
-    // An interrupted run may have left a cluster.
-    cluster.down(&mut steps)?;
-    cluster.claim(&mut steps)?;
-    let outcome = measure(&cluster, &archive, &flannel, args, &mut steps);
-    if outcome.is_err() {
-        eprint!("{}", explain::cluster(&cluster, &[NAMESPACE, "kube-system"]));
-    }
-    if args.keep {
-        cluster.keep(&mut steps)?;
-    } else {
-        cluster.down(&mut steps)?;
-    }
-    let figures = outcome?;
+    let namespaces = [NAMESPACE, "kube-system"];
+    let figures = on_own_cluster(&cluster, args.keep, &namespaces, &mut steps, |steps| {
+        measure(&cluster, &archive, &flannel, args, steps)
+    })?;
     drop(steps);
     println!("\n{}", figures.table());
     println!(

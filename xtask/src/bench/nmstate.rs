@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::audit::{self, Log};
 use super::harness::{pass, rounds};
-use super::memory::{Memory, NODE_STATE, processes, programs};
+use super::memory::{Memory, NODE_STATE, mebibytes, processes, programs};
 use crate::{image, install, manifests, paths};
 
 /// Arguments of the measurement.
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let _names = NameServer::start(&cluster, "control")?;
     let bench = Bench {
         kubectl: cluster.kubectl(),
-        log: Log::of(&cluster, install::NAMESPACE),
+        log: Log::of(&cluster),
         cluster: &cluster,
     };
     steps.step("deploying node state");
@@ -392,7 +392,7 @@ fn processor_seconds(stat: &str) -> f64 {
 }
 
 fn memory_text(memory: Memory) -> String {
-    format!("{}.{} MiB Pss", memory.pss / 1024, memory.pss % 1024 * 10 / 1024)
+    format!("{} MiB Pss", mebibytes(memory.pss))
 }
 
 fn line(what: &str, ours: &str, upstream: &str) -> String {

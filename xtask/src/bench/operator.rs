@@ -1,7 +1,10 @@
-//! `cargo xtask bench operator`: times of the operator, its requests to the API server, and its memory.
+//! `cargo xtask bench operator`: times of the add-ons operator, its requests to the API server, and its memory. With
+//! `--network`: those of the cluster network operator.
 //!
 //! Times are differences between two entries of the API server's audit log, and therefore contain no time of this
 //! program or of kubectl.
+
+mod network;
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +12,25 @@ use anyhow::Context;
 use cluster::{Cluster, Kubectl, Progress, Steps, run, wait};
 use serde_json::{Value, json};
 
-use super::audit::{Log, Which};
+use super::audit::{Event, Log, Requests, Which, account};
 use super::harness::{pass, rounds};
-use super::memory::{Memory, processes};
+use super::memory::{Memory, mebibytes, processes};
 use crate::{image, install, manifests};
 
 /// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Rounds of each time measurement; a fifth round within a minute reaches the operator's back-off
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Measure the cluster network operator and its pod network, on a separate cluster whose nodes have no other network
+    #[arg(long)]
+    network: bool,
+    /// Rounds of each time measurement, 5 with --network. Without it, a fifth round within a minute reaches the operator's
+    /// back-off
+    #[arg(
+        long,
+        default_value_t = 4,
+        default_value_if("network", "true", "5"),
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     rounds: u32,
     /// Minutes of the count of requests at rest
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
@@ -41,6 +53,9 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 const REST: Duration = Duration::from_secs(25);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.network {
+        return network::run(args);
+    }
     let mut steps = Steps::new();
     let cluster = Cluster::from_env()?;
     cluster.prepare(&mut steps)?;
@@ -50,17 +65,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     install::install(&cluster, &built, install::CONFIG, &mut steps)?;
     let bench = Bench {
         kubectl: cluster.kubectl(),
-        log: Log::of(&cluster, install::NAMESPACE),
+        log: Log::of(&cluster),
+        account: account(install::NAMESPACE, install::OPERATOR),
         cluster: &cluster,
     };
     bench.delete_foreign()?;
 
-    let mut table = vec![Line::heading()];
+    let mut table = vec![Line::heading("upstream")];
     let mut time = |what: &str, upstream: &str, measure: &dyn Fn() -> anyhow::Result<Duration>| {
         table.push(Line {
             what: what.to_owned(),
             ours: rounds(&mut steps, what, args.rounds, |_| measure())?,
-            upstream: upstream.to_owned(),
+            other: upstream.to_owned(),
         });
         anyhow::Ok(())
     };
@@ -97,6 +113,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 struct Bench<'a> {
     kubectl: Kubectl,
     log: Log,
+    /// The operator's name in the log.
+    account: String,
     cluster: &'a Cluster,
 }
 
@@ -129,7 +147,7 @@ impl Bench<'_> {
         self.log.between(
             &mark,
             |event| event.verb == "create" && event.resource == "networkaddonsconfigs",
-            |event| event.by_operator && event.resource == "networkaddonsconfigs/status",
+            |event| event.user == self.account && event.resource == "networkaddonsconfigs/status",
             Which::Last,
         )
     }
@@ -158,7 +176,7 @@ impl Bench<'_> {
         let time = self.log.between(
             &mark,
             |event| event.verb == "delete" && event.name == WORKLOAD,
-            |event| event.by_operator && event.verb == "create" && event.resource == "daemonsets",
+            |event| event.user == self.account && event.verb == "create" && event.resource == "daemonsets",
             Which::First,
         )?;
         self.settled()?;
@@ -186,8 +204,8 @@ impl Bench<'_> {
             })?;
         let time = self.log.between(
             &mark,
-            |event| event.verb == "patch" && event.name == EDITED && !event.by_operator,
-            |event| event.by_operator && event.verb == "update" && event.name == EDITED,
+            |event| event.verb == "patch" && event.name == EDITED && event.user != self.account,
+            |event| event.user == self.account && event.verb == "update" && event.name == EDITED,
             Which::First,
         )?;
         self.settled()?;
@@ -209,21 +227,15 @@ impl Bench<'_> {
         self.settled()?;
         let mark = self.log.mark()?;
         pass(time, steps);
-        let events = self.log.since(&mark)?;
-        let count = |verbs: &[&str]| {
-            let asked = events.iter().filter(|event| event.by_operator && event.starts);
-            asked.filter(|event| verbs.contains(&event.verb.as_str())).count()
-        };
+        let requests = Requests::of(&self.log.since(&mark)?, &self.account);
         let minutes = time.as_secs() / 60;
         Ok(Line {
             what: format!("requests in {minutes} idle minutes"),
             ours: format!(
                 "{} writes, {} reads, {} watches",
-                count(&["create", "update", "patch", "delete"]),
-                count(&["get", "list"]),
-                count(&["watch"])
+                requests.writes, requests.reads, requests.watches
             ),
-            upstream: format!("{} writes, {} reads", 61 * minutes, 87 * minutes),
+            other: format!("{} writes, {} reads", 61 * minutes, 87 * minutes),
         })
     }
 
@@ -281,50 +293,61 @@ impl Bench<'_> {
             let mut command = self.kubectl.command(["rollout", action]);
             run::output(command.args(deployment))?;
         }
-        let begin = self.log.mark()?;
-        let mut last = (0, Instant::now());
-        wait::until("the operator to be at rest", TIMEOUT, || {
-            let events = self.log.since(&begin).map_err(|error| error.to_string())?;
-            let count = events.iter().filter(|event| event.by_operator).count();
-            if count != last.0 {
-                last = (count, Instant::now());
-            }
-            if last.1.elapsed() > REST {
-                Ok(())
-            } else {
-                Err("it still asks".to_owned())
-            }
-        })?;
-        Ok(())
+        at_rest(&self.log, |event| event.user == self.account)
     }
 }
 
+/// Waits until no request that `disturbs` selects was sent for [`REST`].
+fn at_rest(log: &Log, disturbs: impl Fn(&Event) -> bool) -> anyhow::Result<()> {
+    let begin = log.mark()?;
+    let mut last = (0, Instant::now());
+    wait::until("the operator to be at rest", TIMEOUT, || {
+        let events = log.since(&begin).map_err(|error| error.to_string())?;
+        let sent: Vec<&Event> = events.iter().filter(|event| disturbs(event)).collect();
+        if sent.len() != last.0 {
+            last = (sent.len(), Instant::now());
+        }
+        if last.1.elapsed() > REST {
+            return Ok(());
+        }
+        Err(match sent.last() {
+            Some(Event {
+                verb, resource, name, ..
+            }) => format!("the last request is {verb} {resource} {name}"),
+            None => "the time is too short".to_owned(),
+        })
+    })?;
+    Ok(())
+}
+
 /// A line of the result.
+#[derive(Debug)]
 struct Line {
     what: String,
     ours: String,
-    upstream: String,
+    /// The figure of upstream, or the aim.
+    other: String,
 }
 
 impl Line {
-    fn heading() -> Self {
+    fn heading(other: &str) -> Self {
         Self {
             what: String::new(),
             ours: "ours".to_owned(),
-            upstream: "upstream".to_owned(),
+            other: other.to_owned(),
         }
     }
 
     fn memory(what: &str, memory: Memory) -> Self {
         Self {
             what: what.to_owned(),
-            ours: format!("{}.{} MiB Pss", memory.pss / 1024, memory.pss % 1024 * 10 / 1024),
-            upstream: "63 to 76 MiB".to_owned(),
+            ours: format!("{} MiB Pss", mebibytes(memory.pss)),
+            other: "63 to 76 MiB".to_owned(),
         }
     }
 
     fn text(&self) -> String {
-        format!("{:<30}{:<31}{}", self.what, self.ours, self.upstream)
+        format!("{:<30}{:<31}{}", self.what, self.ours, self.other)
             .trim_end()
             .to_owned()
     }
@@ -332,8 +355,29 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::super::harness::times_text;
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn number_of_rounds_depends_on_the_operator() {
+        let parse = |words: &[&str]| {
+            let words = ["operator"].iter().chain(words);
+            let args = Cli::try_parse_from(words).unwrap().args;
+            (args.network, args.rounds, args.idle)
+        };
+        assert_eq!(parse(&[]), (false, 4, 5));
+        assert_eq!(parse(&["--network"]), (true, 5, 5));
+        assert_eq!(parse(&["--network", "--rounds=7", "--idle=2"]), (true, 7, 2));
+        assert!(Cli::try_parse_from(["operator", "--idle=0"]).is_err());
+    }
 
     #[test]
     fn result_fits_a_terminal() {
@@ -341,7 +385,7 @@ mod tests {
         let line = Line {
             what: "edited DaemonSet is reverted".to_owned(),
             ours: times_text(&times),
-            upstream: "26 to 50 s".to_owned(),
+            other: "26 to 50 s".to_owned(),
         };
         assert_eq!(
             line.text(),
