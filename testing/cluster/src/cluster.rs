@@ -28,6 +28,7 @@ use crate::image;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
 use crate::network_manager;
+use crate::node;
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::run;
@@ -40,6 +41,9 @@ const DEFAULT_NAME: &str = "weft";
 /// Directory of the clusters in a home.
 const CLUSTERS: &str = "clusters";
 
+/// Field of a cluster's record: see [`Cluster::has_pod_network`].
+const POD_NETWORK: &str = "podNetwork";
+
 /// Options of a cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -51,8 +55,8 @@ pub struct Options {
     pub nodes: usize,
     /// If true, NetworkManager runs on the nodes. It manages `eth1`, and interfaces that a test makes it configure.
     pub network_manager: bool,
-    /// If true, pods have a network of Debian's plugins and static routes. Otherwise nodes stay `NotReady` until a
-    /// network is installed.
+    /// If true, pods of a new cluster have a network of Debian's plugins and static routes. Otherwise nodes stay
+    /// `NotReady` until a network is installed. An existing cluster keeps what it has.
     pub pod_network: bool,
 }
 
@@ -187,7 +191,15 @@ impl Cluster {
 
     /// Returns true if a node is as ready as it can be.
     fn accepts(&self, beat: &Heartbeat) -> bool {
-        beat.is_ready() || !self.options.pod_network && beat.lacks_network()
+        beat.is_ready() || !self.has_pod_network() && beat.lacks_network()
+    }
+
+    /// Returns true if pods have the network of Debian's plugins and static routes: by the options if the cluster is new,
+    /// and by its creation otherwise.
+    pub fn has_pod_network(&self) -> bool {
+        keeps_pod_network(&self.record(), || {
+            self.options.pod_network || self.nodes.iter().any(node::has_pod_network)
+        })
     }
 
     /// Returns all programs, running or not.
@@ -506,6 +518,11 @@ impl Cluster {
     }
 }
 
+/// Returns the recorded choice. Records of older versions lack it.
+fn keeps_pod_network(record: &Value, otherwise: impl FnOnce() -> bool) -> bool {
+    record[POD_NETWORK].as_bool().unwrap_or_else(otherwise)
+}
+
 fn component(space: &Space, program: &str) -> Component {
     Component {
         space: space.name().to_owned(),
@@ -557,4 +574,20 @@ fn fnv(text: &str) -> u32 {
 /// Returns true if a process listens on a loopback port of the host.
 pub(crate) fn answers(port: u16) -> bool {
     TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn cluster_with_a_record_keeps_its_network() {
+        for recorded in [true, false] {
+            let record = json!({ POD_NETWORK: recorded });
+            assert_eq!(keeps_pod_network(&record, || !recorded), recorded);
+        }
+        assert!(keeps_pod_network(&Value::Null, || true));
+        assert!(!keeps_pod_network(&json!({ "host": "169.254.1.1" }), || false));
+    }
 }

@@ -16,6 +16,9 @@ use crate::space::Space;
 /// would then test Debian's plugin instead of Weft's.
 const PLUGINS: [&str; 4] = ["ptp", "host-local", "portmap", "loopback"];
 
+/// Their configuration. It comes before that of Weft's pod network.
+const POD_NETWORK: &str = "etc/cni/net.d/10-cluster.conflist";
+
 /// Returns the user of a node's kubelet.
 pub(crate) fn user(node: &str) -> String {
     format!("system:node:{node}")
@@ -87,7 +90,7 @@ pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -
 
 /// Writes the configuration of a pod network, and copies its plugins.
 pub(crate) fn write_pod_network(node: &Space, index: usize, packages: &Packages) -> Result<()> {
-    let config = node.file("etc/cni/net.d/10-cluster.conflist");
+    let config = node.file(POD_NETWORK);
     if let Some(dir) = config.parent() {
         fs::create_dir_all(dir).at("create", dir)?;
     }
@@ -105,6 +108,11 @@ pub(crate) fn write_pod_network(node: &Space, index: usize, packages: &Packages)
         }
     }
     Ok(())
+}
+
+/// Returns true if the node has the configuration of [`write_pod_network`].
+pub(crate) fn has_pod_network(node: &Space) -> bool {
+    node.file(POD_NETWORK).exists()
 }
 
 fn containerd_config() -> String {

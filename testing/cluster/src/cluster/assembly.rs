@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, fnv};
+use super::{Cluster, POD_NETWORK, fnv};
 use crate::control_plane;
 use crate::debian::Packages;
 use crate::error::{At, Error, Result};
@@ -108,7 +108,7 @@ impl<'a> Assembly<'a> {
                 None => self.ready_since(&before).map(Ok),
             }
         })??;
-        if !self.cluster.options.pod_network {
+        if !self.cluster.has_pod_network() {
             self.assign_ranges(&kubectl)?;
         }
         let account = ["serviceaccount", "--namespace", "default", "default"];
@@ -199,14 +199,11 @@ impl<'a> Assembly<'a> {
                 parent: Some(control),
             })?;
         }
-        let others = if self.cluster.options.pod_network {
-            nodes.len()
-        } else {
-            0
-        };
+        let pod_network = self.cluster.has_pod_network();
+        let others = if pod_network { nodes.len() } else { 0 };
         network::connect_node(control, node, index, others)?;
         node::write_files(node, index, &self.pki, &self.server)?;
-        if self.cluster.options.pod_network {
+        if pod_network {
             node::write_pod_network(node, index, &self.packages)?;
         }
         if self.network_manager.is_some() {
@@ -306,7 +303,10 @@ fn choose_link(cluster: &Cluster, packages: &Packages) -> Result<HostLink> {
 
 fn write_record(cluster: &Cluster, link: &HostLink, programs: &Programs) -> Result<()> {
     let kubectl = programs.path(Program::Kubectl);
-    let record = json!({ "host": link.host, "control": link.control, "kubectl": kubectl });
+    let record = json!({
+        "host": link.host, "control": link.control, "kubectl": kubectl,
+        POD_NETWORK: cluster.has_pod_network()
+    });
     let (unfinished, file) = (cluster.dir.join("cluster.new"), cluster.dir.join("cluster.json"));
     fs::write(&unfinished, record.to_string()).at("write", &unfinished)?;
     fs::rename(&unfinished, &file).at("create", &file)
