@@ -23,7 +23,7 @@ enum Command {
         /// Also run KubeVirt's control plane, with simulated guests
         #[arg(long, conflicts_with = "without_network")]
         kubevirt: bool,
-        /// Omit the pod network, so that you can install one
+        /// Omit the pod network of a new cluster, so that you can install one
         #[arg(long)]
         without_network: bool,
     },

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: from a fresh clone to connected pods on a secondary network, or to connected virtual machines.
+//! `cargo xtask demo`: from a fresh clone to pods on Weft's pod network and a secondary network, or to connected virtual
+//! machines.
 
 mod network;
 mod vms;
@@ -8,21 +9,22 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use cluster::{Cluster, Kubectl, Progress, Steps};
+use cluster::{Cluster, Kubectl, Options, Progress, Steps};
 use serde_json::Value;
 
 use crate::board::Board;
-use crate::install::{self, BRIDGE, NAMESPACE, apply, example, wait_for};
+use crate::default_network::{self, DefaultNetwork};
+use crate::install::{self, BRIDGE, NAMESPACE, SYSTEM_NAMESPACE, apply, example, wait_for};
 use crate::{build, explain, image, manifests};
 
 /// Arguments of the demo.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show virtual machines: one migrates to another node while the other pings it by name. The first time, the build
-    /// of KubeVirt's control plane takes ten more minutes
+    /// Show virtual machines: one migrates to another node while the other pings it by name. A new cluster has the pod
+    /// network of Debian's plugins. The first time, the build of KubeVirt's control plane takes ten more minutes
     #[arg(long, conflicts_with_all = ["down", "network"])]
     vms: bool,
-    /// Show a cluster whose whole network is Weft's
+    /// Let the cluster network operator deploy the whole network. Refused if the cluster has another network already
     #[arg(long, conflicts_with = "down")]
     network: bool,
     /// Remove the demo's cluster and everything in it
@@ -41,11 +43,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         "looking for what exists already"
     });
-    let cluster = Cluster::from_env()?;
+    let cluster = Cluster::new(Options {
+        // Without one, the demo installs Weft's.
+        pod_network: args.vms,
+        ..Options::from_env()?
+    })?;
     if args.down {
         cluster.down(&mut steps)?;
         steps.step("done; the caches are kept in WEFT_HOME (default: ~/.cache/weft)");
         return Ok(());
+    }
+    if args.network {
+        default_network::refuse_second(&cluster)?;
     }
     let show = match args {
         Args { vms: true, .. } => vms::show,
@@ -55,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     show(&cluster, &mut steps).map_err(|error| {
         let failed = steps.current().to_owned();
         drop(std::mem::take(&mut steps));
-        eprint!("{}", explain::cluster(&cluster, &[NAMESPACE, "default"]));
+        eprint!("{}", explain::cluster(&cluster, &[NAMESPACE, SYSTEM_NAMESPACE, "default"]));
         let next = "remedy: `cargo xtask demo` continues where it stopped, `cargo xtask cluster logs` lists the logs of\n\
                     the cluster's programs, `cargo xtask demo --down` removes the cluster";
         error.context(format!("the demo failed at the step: {failed}\n{next}"))
@@ -64,11 +73,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let built = prepare(cluster, steps)?;
-    cluster.up(steps)?;
+    let network = default_network::connect(cluster, &built, steps)?;
     let kubectl = cluster.kubectl();
-
-    install::install(cluster, &built, install::CONFIG, steps)?;
-
+    install::addons(&kubectl, &built, install::CONFIG, steps)?;
     install::bridges(cluster, steps)?;
     steps.step(
         "creating the network and a pod on each node: examples/bridge-network.yaml, examples/pods.yaml",
@@ -78,21 +85,13 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let alpha = attached(&kubectl, steps, "alpha")?;
     let beta = attached(&kubectl, steps, "beta")?;
 
-    steps.step("pinging pod beta from pod alpha, on the other node, over net1");
-    let ping = [
-        "exec",
-        "alpha",
-        "--",
-        "ping",
-        "-c",
-        "3",
-        "-W",
-        "10",
-        "-I",
-        "net1",
-        &beta.address,
-    ];
-    let answers = kubectl.run(ping)?;
+    steps.step("pinging pod beta from pod alpha, on the other node, over eth0 and net1");
+    let ping = |count: &str, interface: &str, address: &str| {
+        let ping = ["ping", "-c", count, "-W", "10", "-I", interface, address];
+        kubectl.run(["exec", "alpha", "--"].iter().chain(&ping))
+    };
+    let over_eth0 = ping("1", "eth0", &beta.default)?;
+    let answers = ping("3", "net1", &beta.address)?;
     let neighbours = kubectl.run(["exec", "alpha", "--", "cat", "/proc/net/arp"])?;
     let neighbour =
         neighbour(&neighbours, &beta.address).context("the neighbour table has no entry after the ping")?;
@@ -108,11 +107,15 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
         beta.mac
     );
     steps.step("done");
-    print!("{}", story(&alpha, &beta, &answers, &neighbour));
+    print!(
+        "{}",
+        story(&alpha, &beta, &answers, &neighbour, &over_eth0, network)
+    );
     let ports = format!("cargo xtask cluster shell node01 -- ip link show master {BRIDGE}");
     let next = [
         "kubectl get pods --all-namespaces --output wide",
         "kubectl exec alpha -- ip address",
+        "cargo xtask cluster shell node01 -- ls /etc/cni/net.d",
         "kubectl get networkaddonsconfig cluster --output yaml",
         &ports,
         "cargo xtask bench footprint",
@@ -145,6 +148,8 @@ fn prepare(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<image::Built>
 struct Attachment {
     pod: String,
     node: String,
+    /// Address on the default network.
+    default: String,
     address: String,
     mac: String,
     status: String,
@@ -167,6 +172,7 @@ impl Attachment {
         Ok(Self {
             pod: text(&pod["metadata"]["name"]),
             node: text(&pod["spec"]["nodeName"]),
+            default: text(&pod["status"]["podIP"]),
             address: text(&net1["ips"][0]),
             mac: text(&net1["mac"]),
             status,
@@ -192,7 +198,15 @@ fn neighbour(table: &str, address: &str) -> Option<String> {
     line.split_whitespace().nth(3).map(str::to_owned)
 }
 
-fn story(alpha: &Attachment, beta: &Attachment, answers: &str, neighbour: &str) -> String {
+fn story(
+    alpha: &Attachment,
+    beta: &Attachment,
+    answers: &str,
+    neighbour: &str,
+    over_eth0: &str,
+    network: DefaultNetwork,
+) -> String {
+    let indented = |text: &str| text.lines().map(|line| format!("  {line}\n")).collect::<String>();
     let mut text = "\nTwo pods on two nodes, talking over net1:\n\n".to_owned();
     for pod in [alpha, beta] {
         text.push_str(&format!(
@@ -201,15 +215,16 @@ fn story(alpha: &Attachment, beta: &Attachment, answers: &str, neighbour: &str) 
         ));
     }
     text.push_str(&format!("\n{} pings {}:\n", alpha.pod, beta.pod));
-    text.push_str(
-        &answers
-            .lines()
-            .map(|line| format!("  {line}\n"))
-            .collect::<String>(),
-    );
+    text.push_str(&indented(answers));
     text.push_str(&format!(
         "\n{}'s neighbour {} has the MAC {neighbour}, which is {}'s net1.\n",
         alpha.pod, beta.address, beta.pod
+    ));
+    text.push_str(&format!(
+        "\nOver eth0, the default network ({network}), {} pings {}:\n{}",
+        alpha.pod,
+        beta.pod,
+        indented(over_eth0)
     ));
     for pod in [alpha, beta] {
         let status: Value = serde_json::from_str(&pod.status).unwrap_or(Value::Null);
@@ -268,13 +283,17 @@ mod tests {
         let pod = json!({
             "metadata": { "name": "alpha", "annotations": { STATUS: status.to_string() } },
             "spec": { "nodeName": "node01" },
-            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] }
+            "status": {
+                "phase": "Running", "podIP": "10.244.1.2",
+                "conditions": [{ "type": "Ready", "status": "True" }]
+            }
         });
         let attachment = Attachment::of(&pod).unwrap();
         assert_eq!(
             (attachment.address.as_str(), attachment.mac.as_str()),
             ("192.168.66.1", "0a:00:00:00:00:01")
         );
+        assert_eq!(attachment.default, "10.244.1.2");
         assert!(
             Attachment::of(&json!({ "status": { "phase": "Pending" } }))
                 .unwrap_err()

@@ -19,6 +19,10 @@ pub(crate) const OPERATOR: &str = "cluster-network-addons-operator";
 pub(crate) const NETWORK_NAMESPACE: &str = "openshift-network-operator";
 const NETWORK_OPERATOR: &str = "network-operator";
 pub(crate) const POD_NETWORK_NAMESPACE: &str = "weft-pod-network";
+/// Namespace of the pod network that its own manifest deploys.
+pub(crate) const SYSTEM_NAMESPACE: &str = "kube-system";
+/// Label of the pod network in both namespaces.
+pub(crate) const POD_NETWORK_LABEL: &str = "app=weft-pod-network";
 const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The examples with multus and Linux bridges, with the components for virtual machines, and with every component.
@@ -42,36 +46,8 @@ pub(crate) fn install(
     config: &str,
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
-    let kubectl = cluster.kubectl();
     load(cluster, built, steps)?;
-
-    steps.step("installing the operator");
-    let dir = manifests::default_dir();
-    apply(&kubectl, &manifests::INSTALL.map(|name| dir.join(name)))?;
-    let operator = ["deployment", "--namespace", NAMESPACE, OPERATOR];
-    wait_for(&kubectl, steps, &operator, "the operator", |deployment| {
-        rolled_out(deployment, &built.reference)
-    })?;
-
-    steps.step(&format!("creating a NetworkAddonsConfig: examples/{config}"));
-    // The API server may just have started to serve the kind.
-    wait::until("the kind NetworkAddonsConfig to be served", TIMEOUT, || {
-        steps.tick("waiting for the API server to know NetworkAddonsConfig");
-        apply(&kubectl, &[example(config)]).map_err(|error| format!("{error:#}"))
-    })?;
-    steps.step("waiting until the NetworkAddonsConfig is Available");
-    let object = ["networkaddonsconfig", "cluster"];
-    wait_for(
-        &kubectl,
-        steps,
-        &object,
-        "NetworkAddonsConfig to be Available",
-        |config| available(config).and_then(|()| components_available(config)),
-    )?;
-    let sets = ["daemonsets", "--namespace", NAMESPACE];
-    wait_for(&kubectl, steps, &sets, "programs on all nodes", |list| {
-        on_all_nodes(list, &built.reference)
-    })
+    addons(&cluster.kubectl(), built, config, steps)
 }
 
 /// Loads the image into the nodes that lack it.
@@ -79,6 +55,72 @@ pub(crate) fn load(cluster: &Cluster, built: &image::Built, steps: &mut dyn Prog
     steps.step(&format!("loading {} into the nodes", built.reference));
     cluster.load(&built.archive)?;
     Ok(())
+}
+
+/// Like [`install`], for nodes with the image.
+pub(crate) fn addons(
+    kubectl: &Kubectl,
+    built: &image::Built,
+    config: &str,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<()> {
+    steps.step("installing the operator");
+    let dir = manifests::default_dir();
+    apply(kubectl, &manifests::INSTALL.map(|name| dir.join(name)))?;
+    let operator = ["deployment", "--namespace", NAMESPACE, OPERATOR];
+    wait_for(kubectl, steps, &operator, "the operator", |deployment| {
+        rolled_out(deployment, &built.reference)
+    })?;
+
+    steps.step(&format!("creating a NetworkAddonsConfig: examples/{config}"));
+    // The API server may just have started to serve the kind.
+    wait::until("the kind NetworkAddonsConfig to be served", TIMEOUT, || {
+        steps.tick("waiting for the API server to know NetworkAddonsConfig");
+        apply(kubectl, &[example(config)]).map_err(|error| format!("{error:#}"))
+    })?;
+    steps.step("waiting until the NetworkAddonsConfig is Available");
+    let object = ["networkaddonsconfig", "cluster"];
+    wait_for(
+        kubectl,
+        steps,
+        &object,
+        "NetworkAddonsConfig to be Available",
+        |config| available(config).and_then(|()| components_available(config)),
+    )?;
+    let sets = ["daemonsets", "--namespace", NAMESPACE];
+    wait_for(kubectl, steps, &sets, "programs on all nodes", |list| {
+        on_all_nodes(list, &built.reference)
+    })
+}
+
+/// Installs the pod network from its manifest, on nodes with the image, or updates it. Waits until it runs on all nodes.
+pub(crate) fn pod_network(
+    kubectl: &Kubectl,
+    built: &image::Built,
+    steps: &mut dyn Progress,
+) -> anyhow::Result<()> {
+    steps.step(&format!(
+        "installing Weft's pod network: deploy/{}",
+        manifests::POD_NETWORK
+    ));
+    apply(kubectl, &[manifests::default_dir().join(manifests::POD_NETWORK)])?;
+    steps.step("waiting until the pod network runs on all nodes");
+    let sets = [
+        "daemonsets",
+        "--namespace",
+        SYSTEM_NAMESPACE,
+        "--selector",
+        POD_NETWORK_LABEL,
+    ];
+    wait_for(kubectl, steps, &sets, "the pod network on all nodes", |list| {
+        on_all_nodes(list, &built.reference)
+    })
+}
+
+/// Waits until all nodes are Ready.
+pub(crate) fn nodes_ready(kubectl: &Kubectl, steps: &mut dyn Progress) -> anyhow::Result<()> {
+    steps.step("waiting until the nodes are Ready");
+    wait_for(kubectl, steps, &["nodes"], "nodes to be Ready", all_ready)
 }
 
 /// Loads the image into nodes without a network, and lets the cluster network operator connect their pods:
@@ -141,13 +183,18 @@ pub(crate) fn network(
     )
 }
 
-/// Returns an error unless all objects of a list are Ready.
+/// Returns an error unless all objects of a list are Ready. The error has their messages.
 fn all_ready(list: &Value) -> Result<(), String> {
     let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     let waiting = items.iter().filter(|node| !cluster::is_ready(node));
-    let waiting: Vec<&str> = waiting
-        .filter_map(|node| node["metadata"]["name"].as_str())
-        .collect();
+    let complaint = |node: &Value| {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "Ready");
+        let message = ready.and_then(|ready| ready["message"].as_str());
+        format!("{name} ({})", message.unwrap_or("no message"))
+    };
+    let waiting: Vec<String> = waiting.map(complaint).collect();
     if waiting.is_empty() && !items.is_empty() {
         Ok(())
     } else {
@@ -462,11 +509,16 @@ mod tests {
 
     #[test]
     fn nodes_are_ready_if_all_of_them_are() {
-        let node = |name: &str, status: &str| json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": status }] } });
+        let node = |name: &str, status: &str| {
+            let ready = json!({ "type": "Ready", "status": status, "message": "why" });
+            json!({ "metadata": { "name": name }, "status": { "conditions": [ready] } })
+        };
         let list = |nodes: &[Value]| json!({ "items": nodes });
         assert_eq!(all_ready(&list(&[node("a", "True"), node("b", "True")])), Ok(()));
         let waiting = all_ready(&list(&[node("a", "True"), node("b", "False")]));
-        assert_eq!(waiting.unwrap_err(), "not Ready: b");
+        assert_eq!(waiting.unwrap_err(), "not Ready: b (why)");
+        let new = all_ready(&list(&[json!({ "metadata": { "name": "c" } })]));
+        assert_eq!(new.unwrap_err(), "not Ready: c (no message)");
         assert!(all_ready(&list(&[])).is_err());
     }
 }

@@ -6,6 +6,7 @@ mod build;
 mod cases;
 mod cluster_command;
 mod conformance;
+mod default_network;
 mod demo;
 mod deny;
 mod explain;
@@ -30,7 +31,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Build Weft, start a two-node cluster, and connect two pods over a secondary network
+    /// Build Weft, start a two-node cluster with Weft's pod network, and connect two pods over a secondary network
     Demo(demo::Args),
     /// Start, use and remove a two-node Kubernetes cluster on this machine
     Cluster(cluster_command::Args),

@@ -16,6 +16,9 @@ pub(crate) const INSTALL: [&str; 3] = [
     "operator.yaml",
 ];
 
+/// The file that installs the pod network.
+pub(crate) const POD_NETWORK: &str = "pod-network/pod-network.yaml";
+
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use cluster::{Cluster, Progress, Steps, run};
 
 use super::memory::{Memory, processes, processor_time, programs};
-use crate::{image, install, manifests};
+use crate::{default_network, image, install, manifests};
 
 /// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let built = image::build(&mut steps)?;
     // A demo runs a development build.
     manifests::write(&built)?;
-    install::install(&cluster, &built, config, &mut steps)?;
+    default_network::connect(&cluster, &built, &mut steps)?;
+    install::addons(&cluster.kubectl(), &built, config, &mut steps)?;
     steps.step("waiting until the pods of former components have ended");
     let pods = ["daemonsets,deployments,pods", "--namespace", install::NAMESPACE];
     install::wait_for(

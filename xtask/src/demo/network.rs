@@ -7,8 +7,8 @@ use cluster::{Cluster, Kubectl, Options, Progress, Steps};
 use serde_json::Value;
 
 use super::{commands, prepare};
-use crate::image;
 use crate::install::{self, apply, example, wait_for};
+use crate::{default_network, image};
 
 /// Two pods, each with a Service and a port of its node.
 const PODS: &str = "cluster-network-pods.yaml";
@@ -26,6 +26,7 @@ pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let cluster = Cluster::new(options)?;
     let built = prepare(&cluster, steps)?;
     cluster.up(steps)?;
+    default_network::refuse_second(&cluster)?;
     let kubectl = cluster.kubectl();
     let before = nodes(&kubectl)?;
 

@@ -5,14 +5,14 @@ use kubevirt::scene::{self, Machine, Story};
 
 use super::{commands, prepare};
 use crate::install::{self, CONFIG_FOR_MACHINES, example};
-use crate::kubevirt_parts;
+use crate::{default_network, kubevirt_parts};
 
 pub(super) fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let (programs, stand_ins) = kubevirt_parts::build(cluster)?;
     let built = prepare(cluster, steps)?;
-    cluster.up(steps)?;
+    default_network::connect(cluster, &built, steps)?;
     kubevirt::up(cluster, &programs, &stand_ins, steps)?;
-    install::install(cluster, &built, CONFIG_FOR_MACHINES, steps)?;
+    install::addons(&cluster.kubectl(), &built, CONFIG_FOR_MACHINES, steps)?;
     install::bridges(cluster, steps)?;
     let story = scene::play(cluster, &example("virtual-machines.yaml"), steps)?;
     steps.step("done");
