@@ -2,6 +2,7 @@
 
 mod assembly;
 mod beside;
+mod kube_proxy;
 mod owner;
 
 use std::fs;
@@ -58,11 +59,14 @@ pub struct Options {
     /// If true, pods of a new cluster have a network of Debian's plugins and static routes. Otherwise nodes stay
     /// `NotReady` until a network is installed. An existing cluster keeps what it has.
     pub pod_network: bool,
+    /// If true, kube-proxy is a program of the nodes. Otherwise Services do not work until kube-proxy is installed. Only
+    /// the first start of a cluster reads this.
+    pub kube_proxy: bool,
 }
 
 impl Options {
-    /// Returns options for two nodes with NetworkManager and a pod network, in the home of [`Home::from_env`], with the
-    /// name in `WEFT_CLUSTER`, by default `weft`.
+    /// Returns options for two nodes with NetworkManager, a pod network and kube-proxy, in the home of
+    /// [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default `weft`.
     pub fn from_env() -> Result<Self> {
         let name = std::env::var("WEFT_CLUSTER").ok().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
@@ -77,6 +81,7 @@ impl Options {
             nodes: 2,
             network_manager: true,
             pod_network: true,
+            kube_proxy: true,
         })
     }
 }
@@ -141,6 +146,7 @@ impl Cluster {
                 nodes: 1,
                 network_manager: false,
                 pod_network: true,
+                kube_proxy: true,
             })
         };
         names.into_iter().map(cluster).collect()
@@ -221,7 +227,10 @@ impl Cluster {
             .iter()
             .map(|program| component(&self.control, program))
             .collect();
-        let mut programs = vec!["containerd", "kubelet", "kube-proxy"];
+        let mut programs = vec!["containerd", "kubelet"];
+        if self.has_kube_proxy() {
+            programs.push(Program::Proxy.name());
+        }
         if self.options.network_manager {
             programs.extend([network_manager::BUS_PROGRAM, network_manager::PROGRAM]);
         }

@@ -6,11 +6,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::debian::Packages;
 use crate::error::{At, Error, Result};
+use crate::run;
+
+/// Directory of the dynamic linker's libraries in an image.
+const LIBRARIES: &str = "/usr/lib";
 
 /// An entry of an image.
 #[derive(Debug, Clone)]
@@ -50,6 +56,23 @@ impl Image {
                 content: content.into(),
             },
         )
+    }
+
+    /// Adds a program of Debian's packages, named by its path below `/`, and its shared libraries.
+    ///
+    /// # Errors
+    /// If the program is static, or a file is missing.
+    pub fn program(self, packages: &Packages, path: &str, place: &str) -> Result<Self> {
+        let program = packages.file(path);
+        let content = fs::read(&program).at("read", &program)?;
+        let mut image = self.file(place, 0o755, content);
+        let mut command = Command::new("ldd");
+        command.envs(packages.variables()).arg(&program);
+        for (place, library) in linked(&run::output(&mut command)?) {
+            let content = fs::read(&library).at("read", &library)?;
+            image = image.file(&place, 0o755, content);
+        }
+        Ok(image)
     }
 
     /// Adds a symbolic link.
@@ -185,6 +208,27 @@ impl Image {
     }
 }
 
+/// Parses the output of `ldd`: the path of each library in the image, and its file. Programs contain the path of the
+/// dynamic linker; other libraries are found by name.
+fn linked(output: &str) -> Vec<(String, PathBuf)> {
+    let library = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [name, "=>", file, _] if file.starts_with('/') => {
+                let place = if name.starts_with('/') {
+                    name.to_owned()
+                } else {
+                    format!("{LIBRARIES}/{name}")
+                };
+                Some((place, PathBuf::from(file)))
+            }
+            [linker, _] if linker.starts_with('/') => Some((linker.to_owned(), PathBuf::from(linker))),
+            _ => None,
+        }
+    };
+    output.lines().filter_map(library).collect()
+}
+
 fn append(
     tar: &mut tar::Builder<impl std::io::Write>,
     path: &str,
@@ -264,7 +308,7 @@ pub(crate) fn of_busybox(busybox: &Path, dir: &Path) -> Result<[PathBuf; 2]> {
             "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
         )
         .file("/etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n");
-    let commands = crate::run::output(std::process::Command::new(busybox).arg("--list"))?;
+    let commands = run::output(Command::new(busybox).arg("--list"))?;
     for command in commands.lines().filter(|command| *command != "busybox") {
         image = image.link(&format!("/bin/{command}"), "busybox");
     }
@@ -306,6 +350,24 @@ mod tests {
             .write(&two, "localhost/weft", None)
             .unwrap();
         assert_ne!(first, other);
+    }
+
+    #[test]
+    fn library_has_its_name_and_the_linker_its_path() {
+        let output = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+            \tlibedit.so.2 => /cache/usr/lib/x86_64-linux-gnu/libedit.so.2 (0x00007f)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let expected = [
+            (
+                "/usr/lib/libedit.so.2",
+                "/cache/usr/lib/x86_64-linux-gnu/libedit.so.2",
+            ),
+            ("/usr/lib/libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6"),
+            ("/lib64/ld-linux-x86-64.so.2", "/lib64/ld-linux-x86-64.so.2"),
+        ];
+        let expected = expected.map(|(place, file)| (place.to_owned(), PathBuf::from(file)));
+        assert_eq!(linked(output), expected);
     }
 
     #[test]

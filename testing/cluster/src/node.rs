@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::debian::Packages;
 use crate::error::{At, Result};
 use crate::image;
+use crate::kubernetes::Program;
 use crate::network;
 use crate::pki::Pki;
 use crate::space::Space;
@@ -222,6 +223,6 @@ pub(crate) fn programs(node: &Space, index: usize) -> [(&'static str, Vec<String
             words(&["containerd", "--config", "/etc/containerd/config.toml"]),
         ),
         ("kubelet", kubelet),
-        ("kube-proxy", proxy),
+        (Program::Proxy.name(), proxy),
     ]
 }

@@ -1,8 +1,7 @@
 //! Images of the tests' pods, made from programs on this machine under the names that the tests use.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use cluster::image::{self, Image};
@@ -37,8 +36,6 @@ const SHELL: (&str, &str) = ("usr/bin/dash", "/bin/sh");
 const REPLACED: [&str; 9] = [
     "ash", "busybox", "getent", "hush", "nc", "netcat", "sh", "ss", "wget",
 ];
-/// Directory of the dynamic linker's libraries.
-const LIBRARIES: &str = "/usr/lib";
 
 /// Loads the images of the tests into all nodes.
 pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut dyn Progress) -> Result<()> {
@@ -66,7 +63,9 @@ pub(crate) fn load(cluster: &Cluster, home: &Home, suite: &Suite, progress: &mut
         .entrypoint(&["/agnhost"])
         .arguments(&["pause"]);
     image = with_busybox(image, &Packages::ensure(home, progress)?)?;
-    image = with_programs(image, &packages)?;
+    for (path, place) in PROGRAMS.into_iter().chain([SHELL]) {
+        image = image.program(&packages, path, place)?;
+    }
     let archive = dir.join(format!("agnhost-{}.tar", cluster.name()));
     let name = image.write(&archive, "localhost/agnhost", None)?;
     cluster.load(&archive)?;
@@ -106,46 +105,6 @@ fn with_busybox(image: Image, packages: &Packages) -> Result<Image> {
     Ok(image)
 }
 
-/// Adds Debian's programs with their shared libraries.
-fn with_programs(mut image: Image, packages: &Packages) -> Result<Image> {
-    let mut libraries = BTreeMap::new();
-    for (path, place) in PROGRAMS.into_iter().chain([SHELL]) {
-        let program = packages.file(path);
-        let content = fs::read(&program).at("read", &program)?;
-        image = image.file(place, 0o755, content);
-        let mut command = Command::new("ldd");
-        // The variables are equal for all programs: the directory of the unpacked libraries.
-        command.envs(packages.variables()).arg(&program);
-        libraries.extend(linked(&run::output(&mut command)?));
-    }
-    for (place, library) in libraries {
-        let content = fs::read(&library).at("read", &library)?;
-        image = image.file(&place, 0o755, content);
-    }
-    Ok(image)
-}
-
-/// Parses the output of `ldd`: the path of each library in the image, and its file. Programs contain the path of the
-/// dynamic linker; other libraries are found by name.
-fn linked(output: &str) -> Vec<(String, PathBuf)> {
-    let library = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            [name, "=>", file, _] if file.starts_with('/') => {
-                let place = if name.starts_with('/') {
-                    name.to_owned()
-                } else {
-                    format!("{LIBRARIES}/{name}")
-                };
-                Some((place, PathBuf::from(file)))
-            }
-            [linker, _] if linker.starts_with('/') => Some((linker.to_owned(), PathBuf::from(linker))),
-            _ => None,
-        }
-    };
-    output.lines().filter_map(library).collect()
-}
-
 /// Returns the names with the versions that the tests request.
 fn named<'a>(asked: &'a str, name: &'static str) -> Result<Vec<&'a str>> {
     let is_wanted = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'));
@@ -177,24 +136,6 @@ fn call(cluster: &Cluster, image: &str, name: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn library_has_its_name_and_the_linker_its_path() {
-        let output = "\tlinux-vdso.so.1 (0x00007ffc)\n\
-            \tlibedit.so.2 => /cache/usr/lib/x86_64-linux-gnu/libedit.so.2 (0x00007f)\n\
-            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
-            \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        let expected = [
-            (
-                "/usr/lib/libedit.so.2",
-                "/cache/usr/lib/x86_64-linux-gnu/libedit.so.2",
-            ),
-            ("/usr/lib/libc.so.6", "/lib/x86_64-linux-gnu/libc.so.6"),
-            ("/lib64/ld-linux-x86-64.so.2", "/lib64/ld-linux-x86-64.so.2"),
-        ];
-        let expected = expected.map(|(place, file)| (place.to_owned(), PathBuf::from(file)));
-        assert_eq!(linked(output), expected);
-    }
 
     #[test]
     fn version_matches_the_tests() {

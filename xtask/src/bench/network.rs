@@ -73,6 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         nodes: Peer::ALL.iter().map(|peer| peer.nodes().len()).sum(),
         network_manager: false,
         pod_network: false,
+        kube_proxy: true,
     })?;
     cluster.prepare(&mut steps)?;
     let flannel = flannel::ensure(&home, &mut steps)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, POD_NETWORK, fnv};
+use super::{Cluster, POD_NETWORK, fnv, kube_proxy};
 use crate::control_plane;
 use crate::debian::Packages;
 use crate::error::{At, Error, Result};
@@ -88,7 +88,7 @@ impl<'a> Assembly<'a> {
         let mut before = heartbeats(self.cluster).unwrap_or_default();
         self.start_controllers()?;
         for (index, node) in (1..).zip(&self.cluster.nodes) {
-            let started = start_node(index, node)?;
+            let started = self.start_node(index, node)?;
             // Kubelets that kept running need not send a new heartbeat.
             if !started && let Some(beat) = before.get_mut(index - 1) {
                 *beat = Heartbeat::Unknown;
@@ -213,6 +213,27 @@ impl<'a> Assembly<'a> {
         node.start(name, &argv).map(drop)
     }
 
+    /// Starts the programs of a node. Returns true if the kubelet was started.
+    fn start_node(&self, index: usize, node: &Space) -> Result<bool> {
+        let mut kubelet = false;
+        for (program, argv) in node::programs(node, index) {
+            if program == Program::Proxy.name() && !self.cluster.has_kube_proxy() {
+                continue;
+            }
+            let started = node.start(program, &argv)?;
+            if program == "containerd" {
+                wait::until(&format!("containerd on {}", node.name()), TIMEOUT, || {
+                    let answer = node
+                        .command(["ctr", "version"])
+                        .and_then(|mut command| run::output(&mut command));
+                    answer.map_err(|error| format!("{error}{}", node.evidence("containerd")))
+                })?;
+            }
+            kubelet |= started && program == "kubelet";
+        }
+        Ok(kubelet)
+    }
+
     fn import_base_images(&self, progress: &mut dyn Progress) -> Result<()> {
         let home = &self.cluster.options.home;
         let _lock = home.lock("images", progress)?;
@@ -268,24 +289,6 @@ fn inside(program: Program) -> String {
     format!("/kubernetes/{}", program.name())
 }
 
-/// Starts the programs of a node. Returns true if the kubelet was started.
-fn start_node(index: usize, node: &Space) -> Result<bool> {
-    let mut kubelet = false;
-    for (program, argv) in node::programs(node, index) {
-        let started = node.start(program, &argv)?;
-        if program == "containerd" {
-            wait::until(&format!("containerd on {}", node.name()), TIMEOUT, || {
-                let answer = node
-                    .command(["ctr", "version"])
-                    .and_then(|mut command| run::output(&mut command));
-                answer.map_err(|error| format!("{error}{}", node.evidence("containerd")))
-            })?;
-        }
-        kubelet |= started && program == "kubelet";
-    }
-    Ok(kubelet)
-}
-
 /// Returns the link to the host: the link of an earlier start, or a new one without collisions.
 fn choose_link(cluster: &Cluster, packages: &Packages) -> Result<HostLink> {
     let record = cluster.record();
@@ -302,10 +305,12 @@ fn choose_link(cluster: &Cluster, packages: &Packages) -> Result<HostLink> {
 }
 
 fn write_record(cluster: &Cluster, link: &HostLink, programs: &Programs) -> Result<()> {
-    let kubectl = programs.path(Program::Kubectl);
     let record = json!({
-        "host": link.host, "control": link.control, "kubectl": kubectl,
-        POD_NETWORK: cluster.has_pod_network()
+        "host": link.host,
+        "control": link.control,
+        "kubectl": programs.path(Program::Kubectl),
+        POD_NETWORK: cluster.has_pod_network(),
+        kube_proxy::RECORDED: cluster.has_kube_proxy(),
     });
     let (unfinished, file) = (cluster.dir.join("cluster.new"), cluster.dir.join("cluster.json"));
     fs::write(&unfinished, record.to_string()).at("write", &unfinished)?;

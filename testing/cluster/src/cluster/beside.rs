@@ -37,6 +37,11 @@ impl Cluster {
         network::CONTROL
     }
 
+    /// Returns address and port of the API server for nodes and pods. They need no Service.
+    pub fn api_server(&self) -> String {
+        format!("{}:{}", network::CONTROL, control_plane::PORT)
+    }
+
     /// Starts a long-running program on the machine of the control plane, independent of this process: the program ends
     /// with the cluster. A running program is kept, unless its file or its arguments differ now. A program that ends is
     /// started again, like by a kubelet.

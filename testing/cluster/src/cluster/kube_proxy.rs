@@ -1,0 +1,48 @@
+//! kube-proxy: a program of the nodes, or an image for the pods of an operator.
+
+use std::fs;
+
+use super::Cluster;
+use crate::debian::Packages;
+use crate::error::{At, Result};
+use crate::image::Image;
+use crate::kubernetes::{Program, Programs};
+use crate::progress::Progress;
+
+/// Key of the cluster's record: true if kube-proxy is a program of the nodes.
+pub(super) const RECORDED: &str = "kubeProxy";
+/// Name of the image, without its tag.
+const IMAGE: &str = "localhost/kube-proxy";
+/// The program in the image.
+const PROGRAM: &str = "/usr/local/bin/kube-proxy";
+/// The program for packet rules, which kube-proxy runs in mode nftables: among Debian's packages, and in the image.
+const NFT: (&str, &str) = ("usr/sbin/nft", "/usr/bin/nft");
+
+impl Cluster {
+    /// Returns true if kube-proxy is a program of the nodes. The first start decides that.
+    pub fn has_kube_proxy(&self) -> bool {
+        self.record()[RECORDED]
+            .as_bool()
+            .unwrap_or(self.options.kube_proxy)
+    }
+
+    /// Creates an image of kube-proxy for mode nftables, imports it into every node, and returns its name.
+    pub fn load_kube_proxy(&self, progress: &mut dyn Progress) -> Result<String> {
+        let home = &self.options.home;
+        let programs = Programs::ensure(home, &[Program::Proxy], progress)?;
+        let packages = Packages::ensure(home, progress)?;
+        progress.step("loading kube-proxy into the nodes");
+        let program = programs.path(Program::Proxy);
+        let content = fs::read(&program).at("read", &program)?;
+        let (nft, place) = NFT;
+        let archive = self.dir.join("kube-proxy.tar");
+        let reference = Image::new()
+            .file(PROGRAM, 0o755, content)
+            .program(&packages, nft, place)?
+            .entrypoint(&[PROGRAM])
+            .write(&archive, IMAGE, None)?;
+        self.load(&archive)?;
+        fs::remove_file(&archive).at("remove", &archive)?;
+        Ok(reference)
+    }
+}
