@@ -15,8 +15,12 @@ use crate::{build, explain, image, install, manifests};
 /// plugins.
 const CLUSTER: &str = "conformance";
 const PLAIN_CLUSTER: &str = "conformance-plain";
-/// Namespaces of the pod network and of its operator.
-const NAMESPACES: [&str; 2] = [install::POD_NETWORK_NAMESPACE, install::NETWORK_NAMESPACE];
+/// Namespaces of the pod network, of kube-proxy and of their operator.
+const NAMESPACES: [&str; 3] = [
+    install::POD_NETWORK_NAMESPACE,
+    install::KUBE_PROXY_NAMESPACE,
+    install::NETWORK_NAMESPACE,
+];
 
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]
@@ -87,6 +91,7 @@ fn cluster(args: &Args) -> anyhow::Result<Cluster> {
     let mut options = Options {
         network_manager: false,
         pod_network: args.plain,
+        kube_proxy: args.plain,
         ..Options::from_env()?
     };
     if std::env::var_os("WEFT_CLUSTER").is_none_or(|name| name.is_empty()) {

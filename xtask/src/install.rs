@@ -15,10 +15,11 @@ pub(crate) const NAMESPACE: &str = "cluster-network-addons";
 pub(crate) const BRIDGE: &str = "br1";
 /// Deployment and service account of the operator.
 pub(crate) const OPERATOR: &str = "cluster-network-addons-operator";
-/// The cluster network operator, and the namespace of the pod network that it deploys.
+/// The cluster network operator, and the namespaces of the pod network and of kube-proxy that it deploys.
 pub(crate) const NETWORK_NAMESPACE: &str = "openshift-network-operator";
 const NETWORK_OPERATOR: &str = "network-operator";
 pub(crate) const POD_NETWORK_NAMESPACE: &str = "weft-pod-network";
+pub(crate) const KUBE_PROXY_NAMESPACE: &str = "openshift-kube-proxy";
 /// Namespace of the pod network that its own manifest deploys.
 pub(crate) const SYSTEM_NAMESPACE: &str = "kube-system";
 /// Label of the pod network in both namespaces.
@@ -30,8 +31,9 @@ pub(crate) const CONFIG: &str = "network-addons-config.yaml";
 pub(crate) const CONFIG_OF_ALL: &str = "network-addons-config-all.yaml";
 pub(crate) const CONFIG_FOR_MACHINES: &str = "network-addons-config-vms.yaml";
 
-/// The example of a network for a cluster without one.
+/// The examples of a network for a cluster without one: with kube-proxy on its nodes, and without it.
 const CLUSTER_NETWORK: &str = "cluster-network.yaml";
+const CLUSTER_NETWORK_WITH_KUBE_PROXY: &str = "cluster-network-with-kube-proxy.yaml";
 
 /// Returns a file in `examples/`.
 pub(crate) fn example(name: &str) -> PathBuf {
@@ -123,8 +125,9 @@ pub(crate) fn nodes_ready(kubectl: &Kubectl, steps: &mut dyn Progress) -> anyhow
     wait_for(kubectl, steps, &["nodes"], "nodes to be Ready", all_ready)
 }
 
-/// Loads the image into nodes without a network, and lets the cluster network operator connect their pods:
-/// `examples/cluster-network.yaml`. Waits until the nodes are Ready and the operator is Available.
+/// Loads the image into nodes without a network, and lets the cluster network operator connect their pods: by
+/// `examples/cluster-network.yaml`, or where nodes lack kube-proxy by `examples/cluster-network-with-kube-proxy.yaml`.
+/// Waits until the nodes are Ready and the operator is Available.
 pub(crate) fn cluster_network(
     cluster: &Cluster,
     built: &image::Built,
@@ -142,9 +145,14 @@ pub(crate) fn network_operator(
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
-    steps.step("installing the cluster network operator: weft network manifests");
     let mut weft = Command::new(&built.weft);
     weft.args(["network", "manifests", "--image", &built.reference]);
+    if !cluster.has_kube_proxy() {
+        let kube_proxy = cluster.load_kube_proxy(steps)?;
+        weft.args(["--kube-proxy-image", &kube_proxy]);
+        weft.args(["--api-server", &cluster.api_server()]);
+    }
+    steps.step("installing the cluster network operator: weft network manifests");
     let manifests = run::output(&mut weft)?;
     let mut server_side = kubectl.command(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
     run::output_with_input(&mut server_side, manifests.as_bytes())?;
@@ -163,9 +171,14 @@ pub(crate) fn network(
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
-    steps.step(&format!("creating the network: examples/{CLUSTER_NETWORK}"));
+    let network = if cluster.has_kube_proxy() {
+        CLUSTER_NETWORK
+    } else {
+        CLUSTER_NETWORK_WITH_KUBE_PROXY
+    };
+    steps.step(&format!("creating the network: examples/{network}"));
     wait::until("the kinds of the operator to be served", TIMEOUT, || {
-        apply(&kubectl, &[example(CLUSTER_NETWORK)]).map_err(|error| format!("{error:#}"))
+        apply(&kubectl, &[example(network)]).map_err(|error| format!("{error:#}"))
     })?;
     steps.step("waiting until the nodes are Ready, and the operator Available");
     let sets = ["daemonsets", "--namespace", POD_NETWORK_NAMESPACE];

@@ -21,6 +21,7 @@ const NAMED: &str = "network-check-target-service-cluster";
 pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let options = Options {
         pod_network: false,
+        kube_proxy: false,
         ..Options::from_env()?
     };
     let cluster = Cluster::new(options)?;

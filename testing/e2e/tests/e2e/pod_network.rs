@@ -28,7 +28,14 @@ const DAEMON_SET: &str = "daemonset/weft-pod-network";
 /// Parts of command lines.
 const DAEMON: &str = "/weft pod-network --node-name";
 const OPERATOR: &str = "cluster-network-operator start";
-const PROXY: &str = "/kubernetes/kube-proxy";
+const PROXY: &str = "kube-proxy --config=/config/";
+/// The program of the nodes, as long as no pod runs kube-proxy.
+const PROXY_OF_NODES: &str = "kube-proxy";
+/// The pods with kube-proxy.
+const PROXY_NAMESPACE: &str = "openshift-kube-proxy";
+const PROXY_SET: &str = "daemonset/openshift-kube-proxy";
+/// The end of the names of kube-proxy's tables.
+const PROXY_TABLES: &str = " kube-proxy";
 const PAGE: &str = "the page of the pod";
 /// The endpoint of the checks with a name. This cluster has no DNS server yet.
 const NAMED: &str = "network-check-target-service-cluster";
@@ -72,10 +79,14 @@ impl Own {
 
     pub(crate) fn try_apply(&self, manifest: &str, image: &str) -> Result<(), String> {
         let text = fs::read_to_string(repository().join("deploy").join(manifest)).unwrap();
+        self.try_apply_text(&text.replace(PLACEHOLDER, image))
+    }
+
+    fn try_apply_text(&self, text: &str) -> Result<(), String> {
         // Definitions are too long for the annotation of a client-side apply.
         let apply = ["apply", "--server-side", "--force-conflicts", "--filename", "-"];
         let mut apply = self.0.kubectl().command(apply);
-        run::output_with_input(&mut apply, text.replace(PLACEHOLDER, image).as_bytes())
+        run::output_with_input(&mut apply, text.as_bytes())
             .map(drop)
             .map_err(|error| error.to_string())
     }
@@ -98,20 +109,22 @@ impl Own {
     }
 
     fn evidence(&self) -> String {
-        let logs = [
-            "-n",
-            "kube-system",
-            "logs",
-            DAEMON_SET,
-            "--all-containers",
-            "--all-pods",
-        ];
-        let logs = self
-            .0
-            .kubectl()
-            .run(logs)
-            .unwrap_or_else(|error| error.to_string());
-        format!("{}\n{logs}", self.0.kubectl().explain("kube-system"))
+        let kubectl = self.0.kubectl();
+        let mut text = String::new();
+        for (namespace, set) in [("kube-system", DAEMON_SET), (PROXY_NAMESPACE, PROXY_SET)] {
+            let logs = [
+                "-n",
+                namespace,
+                "logs",
+                set,
+                "--all-containers",
+                "--all-pods",
+                "--tail=200",
+            ];
+            let logs = kubectl.run(logs).unwrap_or_else(|error| error.to_string());
+            text.push_str(&format!("{}\n{logs}", kubectl.explain(namespace)));
+        }
+        text
     }
 
     /// Returns true if the operator reports the condition with this status.
@@ -125,8 +138,13 @@ impl Own {
 
     /// Waits until the pod network's daemons are rolled out.
     fn daemons_are_rolled_out(&self) {
-        self.wait("the daemons to be rolled out", || {
-            let is_done = self.0.kubectl().is_rolled_out("kube-system", DAEMON_SET);
+        self.is_rolled_out("kube-system", DAEMON_SET);
+    }
+
+    /// Waits until a workload is rolled out.
+    fn is_rolled_out(&self, namespace: &str, workload: &str) {
+        self.wait(&format!("{workload} to be rolled out"), || {
+            let is_done = self.0.kubectl().is_rolled_out(namespace, workload);
             is_done.ok()?.then_some(())
         });
     }
@@ -191,6 +209,20 @@ impl Own {
     fn pod_ip(&self, pod: &str) -> String {
         self.kubectl(&["get", "pod", pod, "--output=jsonpath={.status.podIP}"])
     }
+
+    fn cluster_ip(&self, service: &str) -> String {
+        self.kubectl(&["get", "service", service, "--output=jsonpath={.spec.clusterIP}"])
+    }
+
+    /// Waits until a pod gets the page of the server.
+    fn page_comes(&self, what: &str, from: &str, address: &str, port: u16) {
+        let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}");
+        self.wait(what, || {
+            let exec = ["exec", from, "--", "sh", "-c", &request];
+            let page = self.0.kubectl().run(exec).ok()?;
+            page.contains(PAGE).then_some(())
+        });
+    }
 }
 
 fn repository() -> PathBuf {
@@ -219,7 +251,8 @@ fn server(node: &str) -> Value {
     server
 }
 
-// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117, multus#125
+// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117, cluster-network#207
+// multus#125
 #[test]
 fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     let (Ok(image), Ok(archive)) = (
@@ -244,6 +277,7 @@ fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     own.kubectl(&["delete", "pod", "server", "client"]);
     remove(&own, &image);
     other_network(&own);
+    services_end(&own);
     let server = operator_brings_it(&own, &image);
     connection_through_a_service_outlives_all_kills(&own);
     egress_router::redirects_pods_to_an_external_server(&own);
@@ -272,17 +306,21 @@ fn install(own: &Own, image: &str) {
     }
 }
 
-/// Starts a server and a client on different nodes, and connects them in all ways. Returns their addresses.
-fn pods_talk(own: &Own) -> [String; 2] {
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "server" },
+/// A Service of the server.
+fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": name },
         "spec": { "selector": { "app": "server" }, "ports": [
             { "name": "http", "port": 80, "targetPort": PORT },
             { "name": "echo", "port": ECHO_PORT, "targetPort": ECHO_PORT },
         ] },
-    });
+    })
+}
+
+/// Starts a server and a client on different nodes, and connects them in all ways. Returns their addresses.
+fn pods_talk(own: &Own) -> [String; 2] {
     let [here, there] = NODES;
-    for object in [server(here), plain("client", there), service] {
+    for object in [server(here), plain("client", there), service("server")] {
         own.0.kubectl().apply(&object.to_string()).unwrap();
     }
     for pod in ["server", "client"] {
@@ -290,7 +328,7 @@ fn pods_talk(own: &Own) -> [String; 2] {
     }
     let addresses = ["server", "client"].map(|pod| own.pod_ip(pod));
     let [server, _] = &addresses;
-    let cluster_ip = own.kubectl(&["get", "service", "server", "--output=jsonpath={.spec.clusterIP}"]);
+    let cluster_ip = own.cluster_ip("server");
     let host_ip = own.kubectl(&["get", "pod", "server", "--output=jsonpath={.status.hostIP}"]);
     for (from, what, address, port) in [
         ("client", "pod to pod", server, PORT),
@@ -299,15 +337,7 @@ fn pods_talk(own: &Own) -> [String; 2] {
         ("server", "pod to its own service", &cluster_ip, 80),
         ("server", "pod to its own port of the host", &host_ip, HOST_PORT),
     ] {
-        let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}");
-        own.wait(what, || {
-            let page = own
-                .0
-                .kubectl()
-                .run(["exec", from, "--", "sh", "-c", &request])
-                .ok()?;
-            page.contains(PAGE).then_some(())
-        });
+        own.page_comes(what, from, address, port);
     }
     addresses
 }
@@ -335,10 +365,10 @@ fn daemons_die_under_traffic(own: &Own, server: &str) {
     println!("measured: {lines} lines, and {}", line.unwrap_or_default());
 }
 
-/// Kills the operator, a daemon and kube-proxy while lines are echoed through a Service: none may be lost.
+/// Kills the operator, a daemon and kube-proxy while lines are echoed through a Service: none may be lost. Packet rules
+/// outlive kube-proxy, so that only a new Service proves its restart.
 fn connection_through_a_service_outlives_all_kills(own: &Own) {
-    let cluster_ip = own.kubectl(&["get", "service", "server", "--output=jsonpath={.spec.clusterIP}"]);
-    let lines = Lines::start(own, &cluster_ip);
+    let lines = Lines::start(own, &own.cluster_ip("server"));
     let [_, of_client] = NODES;
     let of_operator = own.wait("the operator", || {
         NODES
@@ -347,13 +377,14 @@ fn connection_through_a_service_outlives_all_kills(own: &Own) {
     });
     own.kill(of_operator, OPERATOR);
     own.kill(of_client, DAEMON);
-    let proxy = own.wait("kube-proxy", || own.process(of_client, PROXY));
-    own.0.crash(of_client, "kube-proxy").unwrap();
-    // Nothing else restarts the programs of a node.
-    own.0.up(&mut Quiet).unwrap();
-    own.wait("another kube-proxy", || {
-        own.process(of_client, PROXY).filter(|next| *next != proxy)
-    });
+    let [pss, anonymous] = own.kill(of_client, PROXY);
+    println!("measured: kube-proxy of {of_client} {pss} KiB Pss, {anonymous} KiB anonymous");
+    own.0.kubectl().apply(&service("later").to_string()).unwrap();
+    for service in ["later", "server"] {
+        let address = own.cluster_ip(service);
+        own.page_comes("pod to service after a restart", "client", &address, 80);
+    }
+    own.is_rolled_out(PROXY_NAMESPACE, PROXY_SET);
     println!("measured: {} lines through a Service", lines.end(own));
 }
 
@@ -414,6 +445,17 @@ fn other_network(own: &Own) {
     own.nodes_are_ready();
 }
 
+/// Ends kube-proxy of the nodes and removes its packet rules: no Service works until the operator deploys kube-proxy.
+fn services_end(own: &Own) {
+    for node in NODES {
+        own.0.crash(node, PROXY_OF_NODES).unwrap();
+        let delete = format!("nft list tables | grep '{PROXY_TABLES}$' | sed 's/^/delete /' | nft -f -");
+        own.node(node, &["sh", "-euc", &delete]);
+        let tables = own.node(node, &["nft", "list", "tables"]);
+        assert!(!tables.contains(PROXY_TABLES), "{node}: {tables}");
+    }
+}
+
 /// Takes the steps of docs/cluster-network-migration.md: each node keeps the other network until its file is gone.
 fn other_network_is_replaced(own: &Own) {
     for node in NODES {
@@ -450,15 +492,20 @@ fn other_network_is_replaced(own: &Own) {
     ]);
 }
 
-/// The cluster network operator does the same on nodes with another network, and checks the connections. Returns the
-/// address of the server.
+/// The cluster network operator does the same on nodes with another network and without kube-proxy, which it deploys too,
+/// and checks the connections. Returns the address of the server.
 fn operator_brings_it(own: &Own, image: &str) -> String {
     own.kubectl(&["-n", "kube-system", "delete", "daemonset", "weft-pod-network"]);
+    let kube_proxy = own.0.load_kube_proxy(&mut Quiet).unwrap();
     let began = Instant::now();
-    for manifest in ["definitions.yaml", "operator.yaml"] {
-        own.apply(&format!("cluster-network/{manifest}"), image);
-    }
-    let network = repository().join("examples/cluster-network.yaml");
+    let cni = std::env::var(e2e::CNI_BINARY_VARIABLE).unwrap();
+    let mut manifests = Command::new(Path::new(&cni).with_file_name("weft"));
+    manifests.args(["network", "manifests", "--image", image]);
+    manifests.args(["--kube-proxy-image", &kube_proxy]);
+    manifests.args(["--api-server", &own.0.api_server()]);
+    let manifests = run::output(&mut manifests).unwrap();
+    own.try_apply_text(&manifests).unwrap();
+    let network = repository().join("examples/cluster-network-with-kube-proxy.yaml");
     own.wait("the kinds to be known", || {
         own.0.kubectl().apply_file(&network).ok()
     });
@@ -481,6 +528,10 @@ fn operator_brings_it(own: &Own, image: &str) -> String {
         began.elapsed().as_millis()
     );
     let [server, _] = pods_talk(own);
+    for node in NODES {
+        let tables = own.node(node, &["nft", "list", "tables"]);
+        assert!(tables.contains(PROXY_TABLES), "{node}: {tables}");
+    }
     own.wait("checks that reach all endpoints", || {
         let checks = own
             .0
