@@ -144,6 +144,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         nodes: 2,
         network_manager: false,
         pod_network: false,
+        kube_proxy: false,
     })?;
     cluster.prepare(&mut steps)?;
     let built = image::build(&mut steps)?;
