@@ -39,6 +39,9 @@ const REPETITIONS: u32 = 5;
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 const _: () = assert!(LONGEST_DELAY.as_secs() * (REPETITIONS as u64) < TIMEOUT.as_secs());
 
+/// Idle time after which a connection is not used again. API servers close theirs after 90 s, maybe while a request is sent.
+const UNUSED: Duration = Duration::from_secs(80);
+
 /// Idle time before the kernel sends TCP keepalive probes, and the interval of these.
 const IDLE: Duration = Duration::from_secs(30);
 const ASKED_AGAIN: Duration = Duration::from_secs(10);
@@ -159,7 +162,9 @@ fn counted_within(config: Config, requests: &Requests, timeout: Duration) -> Res
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(UNUSED)
+        .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
