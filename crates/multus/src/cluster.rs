@@ -27,6 +27,10 @@ pub(crate) use live::Live;
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Delay of events about a pod. The write of its status and the answer to the runtime come first: the API server and this
+/// daemon's main thread would work on the events at the same time.
+const EVENT_DELAY: Duration = Duration::from_millis(50);
+
 /// Kubelet's annotation that names the source of a static pod.
 const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 /// The fields of a pod that multus uses.
@@ -122,6 +126,9 @@ pub trait ClusterView: Send + Sync {
 
     /// Writes the network status of a pod. A pod that is gone is no error.
     fn write_status(&self, pod: &Pod, status: &str) -> impl Future<Output = Result<(), WriteError>> + Send;
+
+    /// Prepares for a status write that follows within milliseconds. Does not wait.
+    fn expect_write(&self) {}
 
     /// Whether the API server refuses this process (401). Then no pod can be attached.
     fn is_refused(&self) -> bool {
@@ -239,11 +246,21 @@ impl ClusterView for Cluster {
     }
 
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {
-        tokio::spawn(self.live.event(pod, kind, reason, text));
+        let event = self.live.event(pod, kind, reason, text);
+        tokio::spawn(async move {
+            sleep(EVENT_DELAY).await;
+            event.await;
+        });
     }
 
     async fn write_status(&self, pod: &Pod, status: &str) -> Result<(), WriteError> {
         self.live.write_status(pod, status).await
+    }
+
+    fn expect_write(&self) {
+        if let Some(request) = self.live.warm_up() {
+            tokio::spawn(request);
+        }
     }
 
     fn is_refused(&self) -> bool {

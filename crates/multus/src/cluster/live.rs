@@ -15,7 +15,7 @@ use kube_kit::pod::{self, PodBody};
 use kube_kit::watch::Name;
 use linux::backoff::Backoff;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +27,12 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from
 /// Attempts of a status write and the delay between them, as upstream.
 const WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Idle time after which a status write would have to wait: this process may have returned the memory that a request
+/// needs, and the API server closes connections after 90 s.
+const REST: Duration = Duration::from_secs(10);
+/// The path of a small answer. Any answer leaves an open connection, also a refusal.
+const VERSION: &str = "/version";
 
 /// A status write failed.
 enum NotWritten {
@@ -40,6 +46,8 @@ pub(crate) struct Live {
     client: Client,
     node: Option<String>,
     recorder: Recorder,
+    /// The time of the latest answer.
+    answered: Mutex<Instant>,
     pub(super) refusal: Refusal,
 }
 
@@ -51,6 +59,7 @@ impl Live {
             client,
             node: node.map(str::to_owned),
             recorder,
+            answered: Mutex::new(Instant::now()),
             refusal: Refusal::default(),
         }
     }
@@ -63,8 +72,23 @@ impl Live {
         let answer = timeout(REQUEST, request).await;
         if let Ok(answer) = &answer {
             self.refusal.note(answer);
+            *kube_kit::lock(&self.answered) = Instant::now();
         }
         answer
+    }
+
+    /// A small request that opens a connection again after a [rest](REST), so that a status write finds it. `None` if the
+    /// latest answer is not that old.
+    pub(super) fn warm_up(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let is_rested = kube_kit::lock(&self.answered).elapsed() > REST;
+        is_rested.then(|| {
+            let client = self.client.clone();
+            async move {
+                if let Err(error) = timeout(REQUEST, pod::get(&client, VERSION)).await {
+                    tracing::debug!(%error, "no answer that would open a connection for a status write");
+                }
+            }
+        })
     }
 
     /// Whether the API server still lets us in.
@@ -267,7 +291,6 @@ mod tests {
     use axum::http::{Method, Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
-    use std::sync::Mutex;
 
     fn pod_at(version: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "status": {},
@@ -326,6 +349,18 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::ZERO);
         assert_eq!(*kube_kit::lock(&asked), ["PUT 1", "GET", "PUT 2"]);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn rest_is_followed_by_a_request_that_opens_a_connection() {
+        let (live, asked) = server();
+        assert!(live.warm_up().is_none(), "the process has just started");
+        sleep(REST * 2).await;
+        live.warm_up().unwrap().await;
+        assert_eq!(*kube_kit::lock(&asked), ["GET"]);
+        live.read("/api/v1/namespaces/ns/pods/p").await.unwrap();
+        assert!(live.warm_up().is_none(), "the API server has just answered");
+    }
+
     /// An API server that forbids everything but the lists of pods, whose answer has this code.
     fn forbidding(list: u16) -> Live {
         let service = tower::service_fn(move |request: Request<Body>| async move {

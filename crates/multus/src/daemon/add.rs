@@ -174,6 +174,8 @@ impl<C: ClusterView + 'static> Daemon<C> {
             }
             Ok((attached, synced, taken, Instant::now()))
         };
+        // The main thread has nothing else to do while a worker attaches.
+        self.cluster.expect_write();
         let attached = self
             .on_sandbox_in(slot, &self.workers, sandbox.clone(), config, work)
             .await;
