@@ -517,6 +517,7 @@ impl Arena {
         let cpu = daemon.cpu()?.saturating_sub(before);
         std::thread::sleep(REST);
         let after = daemon.memory()?;
+        let begun = Daemon::steps()?;
         let mut rested = [Vec::new(), Vec::new()];
         for round in 1..=RESTS {
             steps.step(&format!("attachments after a rest: {round} of {RESTS}"));
@@ -525,8 +526,15 @@ impl Arena {
                 times.extend(alone(who, 1)?.add);
             }
         }
+        let rests_ended = Daemon::steps()?;
         let usual = [alone(direct, USUAL)?.add, alone(multus, USUAL)?.add];
+        let in_steps = [rests_ended.since(&begun), Daemon::steps()?.since(&rests_ended)];
         stage.remove(containers, Vec::new())?;
+        // The daemon keeps its pages after little work, so that not every rest leaves it without them.
+        let in_order = rested[1]
+            .iter()
+            .map(|sample| format!("{:.1}", sample.wall.as_secs_f64() * 1e3));
+        let in_order = in_order.collect::<Vec<_>>().join(", ");
         let median = |samples: &Vec<Sample>| summary(samples).median.as_secs_f64() * 1e3;
         let (rested, usual) = (rested.each_ref().map(median), usual.each_ref().map(median));
         let each = cpu.as_secs_f64() * 1e3 / f64::from(u32::try_from(MANY).unwrap_or(u32::MAX));
@@ -534,8 +542,10 @@ impl Arena {
             "daemon with {} pods on its node: {} KiB Pss idle ({} anonymous), {} KiB after {MANY} attachments ({} anonymous)\n\
              \"{}\": {each:.2} ms of the daemon's CPU for ADD and DEL\n\
              ADD, median:   direct  multus (a second network more)\n\
-             after a rest{:>8.1}{:>8.1} ms\n\
-             after others{:>8.1}{:>8.1} ms",
+             after a rest{:>8.1}{:>8.1} ms (in order: {in_order})\n\
+             after others{:>8.1}{:>8.1} ms\n\
+             daemon, mean ms after a rest: {}\n\
+             daemon, mean ms after others: {}",
             api::PODS,
             idle.0,
             idle.1,
@@ -546,6 +556,8 @@ impl Arena {
             rested[1],
             usual[0],
             usual[1],
+            in_steps[0],
+            in_steps[1],
         ))
     }
 }
