@@ -26,13 +26,18 @@ pub(crate) struct Args {
 const NAMESPACE: &str = "bench-pods";
 const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The networks of each kind of pod.
-const KINDS: [(&str, &str); 4] = [
+/// The networks of each kind of pod. The first kind is without multus.
+const KINDS: [(&str, &str); 5] = [
+    ("without multus", ""),
     ("the cluster's network alone", ""),
     ("and a bridge", "plain"),
     ("and a bridge with addresses", "leased"),
     ("and three bridges with addresses", "leased,leased,leased"),
 ];
+const WITHOUT_MULTUS: usize = 0;
+
+/// The file with which multus makes the runtime call it.
+const MULTUS_CONFIG: &str = "/etc/cni/net.d/00-multus.conf";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut steps = Steps::new();
@@ -43,6 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     install::bridges(&cluster, &mut steps)?;
     let bench = Bench {
         kubectl: cluster.kubectl(),
+        cluster: &cluster,
         pods: args.pods,
     };
     bench.clear()?;
@@ -54,39 +60,80 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 "{} pods, {name}: round {round} of {}",
                 args.pods, args.rounds
             ));
-            times[kind].0.push(bench.create(networks)?);
-            times[kind].1.push(bench.delete()?);
+            if kind == WITHOUT_MULTUS {
+                bench.deploy_multus(false)?;
+            }
+            let ready = bench.create(networks);
+            let gone = bench.delete();
+            if kind == WITHOUT_MULTUS {
+                bench.deploy_multus(true)?;
+            }
+            times[kind].0.push(ready?);
+            times[kind].1.push(gone?);
         }
     }
     bench.clear()?;
     drop(steps);
     println!(
-        "\n{:<34}{:>8}  {:<22}  until gone",
-        "", "pods/s", "until all are Ready"
+        "\n{:<34}{:>8}  {:<22}  {:<22}  later",
+        "", "pods/s", "until all are Ready", "until gone"
     );
+    let mut least = None;
     for ((name, _), (mut ready, mut gone)) in KINDS.iter().zip(times) {
         ready.sort();
         gone.sort();
-        let rate = f64::from(args.pods) / ready[ready.len() / 2].as_secs_f64();
+        let median = ready[ready.len() / 2].as_secs_f64();
+        let rate = f64::from(args.pods) / median;
+        let later = (median / *least.get_or_insert(median) - 1.0) * 100.0;
         println!(
-            "{name:<34}{rate:>8.1}  {:<22}  {}",
+            "{name:<34}{rate:>8.1}  {:<22}  {:<22}  {later:>4.0} %",
             times_text(&ready),
             times_text(&gone)
         );
     }
     println!(
-        "\n{} pods in a burst; median (least to most) of {} bursts",
+        "\n{} pods in a burst; median (least to most) of {} bursts. \"later\" compares Ready pods with those without multus",
         args.pods, args.rounds
     );
     Ok(())
 }
 
-struct Bench {
+struct Bench<'a> {
+    cluster: &'a Cluster,
     kubectl: Kubectl,
     pods: u32,
 }
 
-impl Bench {
+impl Bench<'_> {
+    /// Lets the operator deploy or remove multus, and waits until the runtimes of all nodes call it or do not.
+    fn deploy_multus(&self, is_deployed: bool) -> anyhow::Result<()> {
+        let multus = if is_deployed { json!({}) } else { Value::Null };
+        let patch = json!({ "spec": { "multus": multus } }).to_string();
+        self.kubectl.run([
+            "patch",
+            "networkaddonsconfig",
+            "cluster",
+            "--type=merge",
+            "--patch",
+            &patch,
+        ])?;
+        wait::until("multus on all nodes to follow its operator", TIMEOUT, || {
+            for node in self.cluster.nodes() {
+                let test = ["test", "-e", MULTUS_CONFIG];
+                let mut test = self
+                    .cluster
+                    .node_command(node, test)
+                    .map_err(|error| error.to_string())?;
+                let status = test.status().map_err(|error| error.to_string())?;
+                if status.success() != is_deployed {
+                    return Err(format!("{MULTUS_CONFIG} of {node} is as before"));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
     /// Creates a burst of pods and waits until all are Ready.
     fn create(&self, networks: &str) -> anyhow::Result<Duration> {
         let pods: Vec<_> = (0..self.pods).map(|number| pod(number, networks)).collect();
