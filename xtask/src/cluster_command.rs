@@ -122,6 +122,9 @@ pub(crate) fn up(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
         )
     })?;
     steps.step("the cluster is up");
+    if !cluster.has_pod_network() {
+        eprintln!("\n  Nodes are NotReady until a network is installed: `cargo xtask demo` installs Weft's.");
+    }
     eprintln!("\n  export KUBECONFIG={}\n", cluster.kubeconfig().display());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use cluster::{Cluster, Progress};
 use serde_json::Value;
 
@@ -77,6 +77,9 @@ impl DefaultNetwork {
 
 /// Starts the cluster, loads the image into its nodes, and installs Weft's pod network, or updates it. A cluster with
 /// another network keeps that. Waits until the nodes are Ready, and returns the network.
+///
+/// # Errors
+/// Also if the cluster is one for the cluster network operator, which deploys multus itself.
 pub(crate) fn connect(
     cluster: &Cluster,
     built: &image::Built,
@@ -85,12 +88,19 @@ pub(crate) fn connect(
     cluster.up(steps)?;
     install::load(cluster, built, steps)?;
     let kubectl = cluster.kubectl();
-    let network = match DefaultNetwork::of(cluster)? {
-        DefaultNetwork::Missing | DefaultNetwork::PodNetwork => {
-            install::pod_network(&kubectl, built, steps)?;
-            DefaultNetwork::PodNetwork
-        }
-        kept @ (DefaultNetwork::Operator | DefaultNetwork::Other) => kept,
+    let network = DefaultNetwork::of(cluster)?;
+    if network == DefaultNetwork::Operator || !cluster.has_kube_proxy() {
+        bail!(
+            "cluster {} is the one of `cargo xtask demo --network`: run that again, or remove the cluster with \
+             `cargo xtask demo --down`",
+            cluster.name()
+        );
+    }
+    let network = if network == DefaultNetwork::Other {
+        network
+    } else {
+        install::pod_network(&kubectl, built, steps)?;
+        DefaultNetwork::PodNetwork
     };
     install::nodes_ready(&kubectl, steps)?;
     Ok(network)

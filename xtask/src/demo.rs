@@ -14,7 +14,10 @@ use serde_json::Value;
 
 use crate::board::Board;
 use crate::default_network::{self, DefaultNetwork};
-use crate::install::{self, BRIDGE, NAMESPACE, SYSTEM_NAMESPACE, apply, example, wait_for};
+use crate::install::{
+    self, BRIDGE, KUBE_PROXY_NAMESPACE, NAMESPACE, NETWORK_NAMESPACE, POD_NETWORK_NAMESPACE,
+    SYSTEM_NAMESPACE, apply, example, wait_for,
+};
 use crate::{build, explain, image, manifests};
 
 /// Arguments of the demo.
@@ -64,10 +67,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     show(&cluster, &mut steps).map_err(|error| {
         let failed = steps.current().to_owned();
         drop(std::mem::take(&mut steps));
-        eprint!("{}", explain::cluster(&cluster, &[NAMESPACE, SYSTEM_NAMESPACE, "default"]));
-        let next = "remedy: `cargo xtask demo` continues where it stopped, `cargo xtask cluster logs` lists the logs of\n\
-                    the cluster's programs, `cargo xtask demo --down` removes the cluster";
-        error.context(format!("the demo failed at the step: {failed}\n{next}"))
+        let namespaces: &[&str] = if args.network {
+            &[NETWORK_NAMESPACE, POD_NETWORK_NAMESPACE, KUBE_PROXY_NAMESPACE, "default"]
+        } else {
+            &[NAMESPACE, SYSTEM_NAMESPACE, "default"]
+        };
+        eprint!("{}", explain::cluster(&cluster, namespaces));
+        error.context(format!(
+            "the demo failed at the step: {failed}\n\
+             remedy: the same command continues where it stopped, `cargo xtask cluster logs` lists the logs of the\n\
+             cluster's programs, `cargo xtask demo --down` removes the cluster"
+        ))
     })
 }
 
@@ -86,12 +96,12 @@ fn show(cluster: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     let beta = attached(&kubectl, steps, "beta")?;
 
     steps.step("pinging pod beta from pod alpha, on the other node, over eth0 and net1");
-    let ping = |count: &str, interface: &str, address: &str| {
-        let ping = ["ping", "-c", count, "-W", "10", "-I", interface, address];
+    let ping = |interface: &str, address: &str| {
+        let ping = ["ping", "-c", "3", "-W", "10", "-I", interface, address];
         kubectl.run(["exec", "alpha", "--"].iter().chain(&ping))
     };
-    let over_eth0 = ping("1", "eth0", &beta.default)?;
-    let answers = ping("3", "net1", &beta.address)?;
+    let over_eth0 = ping("eth0", &beta.default)?;
+    let answers = ping("net1", &beta.address)?;
     let neighbours = kubectl.run(["exec", "alpha", "--", "cat", "/proc/net/arp"])?;
     let neighbour =
         neighbour(&neighbours, &beta.address).context("the neighbour table has no entry after the ping")?;

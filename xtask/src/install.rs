@@ -134,22 +134,32 @@ pub(crate) fn cluster_network(
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
     load(cluster, built, steps)?;
-    network_operator(cluster, built, steps)?;
+    let kube_proxy = kube_proxy(cluster, steps)?;
+    network_operator(cluster, built, kube_proxy.as_deref(), steps)?;
     network(cluster, built, steps)
 }
 
-/// Installs the cluster network operator of a loaded image, and waits until it runs.
+/// Loads the image of kube-proxy into the nodes, and returns its name. `None` if kube-proxy is a program of the nodes.
+pub(crate) fn kube_proxy(cluster: &Cluster, steps: &mut dyn Progress) -> anyhow::Result<Option<String>> {
+    if cluster.has_kube_proxy() {
+        return Ok(None);
+    }
+    Ok(Some(cluster.load_kube_proxy(steps)?))
+}
+
+/// Installs the cluster network operator of a loaded image, with the image of kube-proxy that it deploys. Waits until it
+/// runs.
 pub(crate) fn network_operator(
     cluster: &Cluster,
     built: &image::Built,
+    kube_proxy: Option<&str>,
     steps: &mut dyn Progress,
 ) -> anyhow::Result<()> {
     let kubectl = cluster.kubectl();
     let mut weft = Command::new(&built.weft);
     weft.args(["network", "manifests", "--image", &built.reference]);
-    if !cluster.has_kube_proxy() {
-        let kube_proxy = cluster.load_kube_proxy(steps)?;
-        weft.args(["--kube-proxy-image", &kube_proxy]);
+    if let Some(kube_proxy) = kube_proxy {
+        weft.args(["--kube-proxy-image", kube_proxy]);
         weft.args(["--api-server", &cluster.api_server()]);
     }
     steps.step("installing the cluster network operator: weft network manifests");

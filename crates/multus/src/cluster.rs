@@ -17,8 +17,10 @@ use kube_kit::pod::PodBody;
 use kube_kit::watch::{self, Name, Options, Store, Watch};
 use serde::Deserialize;
 use std::future::Future;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 pub(crate) use live::Live;
@@ -27,8 +29,8 @@ pub(crate) use live::Live;
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Delay of events about a pod. The write of its status and the answer to the runtime come first: the API server and this
-/// daemon's main thread would work on the events at the same time.
+/// Delay of normal events about a pod. Usually its status is written and the runtime has its answer by then: otherwise the
+/// API server and this daemon's main thread would work on all of them at the same time.
 const EVENT_DELAY: Duration = Duration::from_millis(50);
 
 /// Kubelet's annotation that names the source of a static pod.
@@ -171,6 +173,8 @@ pub(crate) struct Cluster {
     live: Live,
     pods: Watch<Name, Pod>,
     nads: Watch<Name, Nad>,
+    /// Events that are not published yet.
+    events: Mutex<JoinSet<()>>,
 }
 
 impl Cluster {
@@ -187,7 +191,12 @@ impl Cluster {
             watch::start_named::<WatchedNad, _>(kube::Api::all(client.clone()), &Options::all(), Nad::from)
                 .quiet();
         let live = Live::new(client, node);
-        Self { live, pods, nads }
+        Self {
+            live,
+            pods,
+            nads,
+            events: Mutex::default(),
+        }
     }
 
     /// The cache of pods.
@@ -198,6 +207,12 @@ impl Cluster {
     /// The cache of NADs.
     pub(crate) fn nads(&self) -> Store<Name, Nad> {
         self.nads.store()
+    }
+
+    /// Waits until all events are published.
+    pub(crate) async fn flush_events(&self) {
+        let mut events = mem::take(&mut *kube_kit::lock(&self.events));
+        while events.join_next().await.is_some() {}
     }
 
     /// Whenever the API server refuses this process, polls until it accepts it again. Never returns.
@@ -246,9 +261,15 @@ impl ClusterView for Cluster {
     }
 
     fn event(&self, pod: &PodRef, kind: Kind, reason: &'static str, text: String) {
+        let delay = match kind {
+            Kind::Normal => EVENT_DELAY,
+            Kind::Warning => Duration::ZERO,
+        };
         let event = self.live.event(pod, kind, reason, text);
-        tokio::spawn(async move {
-            sleep(EVENT_DELAY).await;
+        let mut events = kube_kit::lock(&self.events);
+        while events.try_join_next().is_some() {}
+        events.spawn(async move {
+            sleep(delay).await;
             event.await;
         });
     }
@@ -339,6 +360,8 @@ impl From<WatchedNad> for Nad {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
     use serde_json::json;
 
     fn pod(value: serde_json::Value) -> Pod {
@@ -379,6 +402,47 @@ mod tests {
             let nad: Nad = serde_json::from_value::<WatchedNad>(nad).unwrap().into();
             assert_eq!(&*nad.config, "");
             assert_eq!(nad.resource_name.as_deref(), Some("x/y"));
+        }
+    }
+
+    /// An API server that accepts all writes and has no lists, and the methods of the writes.
+    fn server() -> (Client, Arc<Mutex<Vec<Method>>>) {
+        let written = Arc::<Mutex<Vec<Method>>>::default();
+        let log = Arc::clone(&written);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_write = request.method() != Method::GET;
+            if is_write {
+                kube_kit::lock(&log).push(request.method().clone());
+            }
+            async move {
+                let answer = json!({"kind": "Status", "metadata": {}});
+                Response::builder()
+                    .status(if is_write { 200 } else { 404 })
+                    .body(Body::from(answer.to_string().into_bytes()))
+            }
+        });
+        (Client::new(service, "default"), written)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn status_is_written_before_the_event_of_an_attached_network_and_after_that_of_a_failure() {
+        let (client, written) = server();
+        let cluster = Cluster::start(client, None);
+        let pod = pod(json!({"metadata": {"namespace": "ns", "name": "a", "uid": "u"}}));
+        let named = PodRef {
+            namespace: "ns".into(),
+            name: "a".into(),
+            uid: Some("u".into()),
+        };
+        for (kind, expected) in [
+            (Kind::Normal, [Method::PUT, Method::POST]),
+            (Kind::Warning, [Method::POST, Method::PUT]),
+        ] {
+            cluster.event(&named, kind, "Reason", "text".into());
+            tokio::task::yield_now().await;
+            cluster.write_status(&pod, "[]").await.unwrap();
+            cluster.flush_events().await;
+            assert_eq!(mem::take(&mut *kube_kit::lock(&written)), expected, "{kind:?}");
         }
     }
 

@@ -243,7 +243,7 @@ pub async fn serve(
     }
     closing.trigger();
     // Connections without a request end with the process.
-    let _ = timeout(LINGER, server).await;
+    let _ = timeout(LINGER, async { tokio::join!(server, cluster.flush_events()) }).await;
     ended
 }
 

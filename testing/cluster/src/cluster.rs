@@ -57,10 +57,10 @@ pub struct Options {
     /// If true, NetworkManager runs on the nodes. It manages `eth1`, and interfaces that a test makes it configure.
     pub network_manager: bool,
     /// If true, pods of a new cluster have a network of Debian's plugins and static routes. Otherwise nodes stay
-    /// `NotReady` until a network is installed. An existing cluster keeps what it has.
+    /// `NotReady` until a network is installed. The first start of a cluster decides.
     pub pod_network: bool,
-    /// If true, kube-proxy is a program of the nodes. Otherwise Services do not work until kube-proxy is installed. Only
-    /// the first start of a cluster reads this.
+    /// If true, kube-proxy is a program of the nodes. Otherwise Services do not work until kube-proxy is installed. The
+    /// first start of a cluster decides.
     pub kube_proxy: bool,
 }
 
@@ -203,9 +203,8 @@ impl Cluster {
     /// Returns true if pods have the network of Debian's plugins and static routes: by the options if the cluster is new,
     /// and by its creation otherwise.
     pub fn has_pod_network(&self) -> bool {
-        keeps_pod_network(&self.record(), || {
-            self.options.pod_network || self.nodes.iter().any(node::has_pod_network)
-        })
+        let of_nodes = || self.nodes.iter().any(node::has_pod_network);
+        keeps_pod_network(&self.record(), self.options.pod_network, of_nodes)
     }
 
     /// Returns all programs, running or not.
@@ -527,9 +526,12 @@ impl Cluster {
     }
 }
 
-/// Returns the recorded choice. Records of older versions lack it.
-fn keeps_pod_network(record: &Value, otherwise: impl FnOnce() -> bool) -> bool {
-    record[POD_NETWORK].as_bool().unwrap_or_else(otherwise)
+/// Returns the recorded choice, or the one for a cluster that is new. If a record lacks it, the nodes show it.
+fn keeps_pod_network(record: &Value, chosen: bool, of_nodes: impl FnOnce() -> bool) -> bool {
+    match record {
+        Value::Null => chosen,
+        record => record[POD_NETWORK].as_bool().unwrap_or_else(of_nodes),
+    }
 }
 
 fn component(space: &Space, program: &str) -> Component {
@@ -594,9 +596,10 @@ mod tests {
     fn cluster_with_a_record_keeps_its_network() {
         for recorded in [true, false] {
             let record = json!({ POD_NETWORK: recorded });
-            assert_eq!(keeps_pod_network(&record, || !recorded), recorded);
+            assert_eq!(keeps_pod_network(&record, !recorded, || !recorded), recorded);
+            assert_eq!(keeps_pod_network(&Value::Null, recorded, || !recorded), recorded);
+            let older = json!({ "host": "169.254.1.1" });
+            assert_eq!(keeps_pod_network(&older, !recorded, || recorded), recorded);
         }
-        assert!(keeps_pod_network(&Value::Null, || true));
-        assert!(!keeps_pod_network(&json!({ "host": "169.254.1.1" }), || false));
     }
 }

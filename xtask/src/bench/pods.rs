@@ -35,6 +35,7 @@ const KINDS: [(&str, &str); 5] = [
     ("and three bridges with addresses", "leased,leased,leased"),
 ];
 const WITHOUT_MULTUS: usize = 0;
+const MULTUS: &str = "daemonset/multus";
 
 /// The file with which multus makes the runtime call it.
 const MULTUS_CONFIG: &str = "/etc/cni/net.d/00-multus.conf";
@@ -52,24 +53,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         pods: args.pods,
     };
     bench.clear()?;
+    bench.deploy_multus(true)?;
     bench.kubectl.apply(&networks().to_string())?;
     let mut times = KINDS.map(|_| (Vec::new(), Vec::new()));
     for round in 1..=args.rounds {
-        for (kind, (name, networks)) in KINDS.iter().enumerate() {
+        let mut kinds: Vec<_> = KINDS.iter().enumerate().collect();
+        if round % 2 == 0 {
+            kinds.reverse();
+        }
+        for (kind, (name, networks)) in kinds {
             steps.step(&format!(
                 "{} pods, {name}: round {round} of {}",
                 args.pods, args.rounds
             ));
-            if kind == WITHOUT_MULTUS {
-                bench.deploy_multus(false)?;
-            }
-            let ready = bench.create(networks);
-            let gone = bench.delete();
-            if kind == WITHOUT_MULTUS {
-                bench.deploy_multus(true)?;
-            }
-            times[kind].0.push(ready?);
-            times[kind].1.push(gone?);
+            let burst = || Ok((bench.create(networks)?, bench.delete()?));
+            let (ready, gone) = if kind == WITHOUT_MULTUS {
+                bench.without_multus(burst)?
+            } else {
+                burst()?
+            };
+            times[kind].0.push(ready);
+            times[kind].1.push(gone);
         }
     }
     bench.clear()?;
@@ -105,6 +109,15 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Runs `work` while multus is removed from the cluster.
+    fn without_multus<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let done = self.deploy_multus(false).and_then(|()| work());
+        let restored = self.deploy_multus(true);
+        let done = done?;
+        restored?;
+        Ok(done)
+    }
+
     /// Lets the operator deploy or remove multus, and waits until the runtimes of all nodes call it or do not.
     fn deploy_multus(&self, is_deployed: bool) -> anyhow::Result<()> {
         let multus = if is_deployed { json!({}) } else { Value::Null };
@@ -128,6 +141,16 @@ impl Bench<'_> {
                 if status.success() != is_deployed {
                     return Err(format!("{MULTUS_CONFIG} of {node} is as before"));
                 }
+            }
+            let config = self.kubectl.json(["get", "networkaddonsconfig", "cluster"]);
+            install::available(&config.map_err(|error| error.to_string())?)?;
+            if is_deployed
+                && !self
+                    .kubectl
+                    .is_rolled_out(install::NAMESPACE, MULTUS)
+                    .unwrap_or(false)
+            {
+                return Err(format!("{MULTUS} is not rolled out"));
             }
             Ok(())
         })?;

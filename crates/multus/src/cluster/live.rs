@@ -46,8 +46,8 @@ pub(crate) struct Live {
     client: Client,
     node: Option<String>,
     recorder: Recorder,
-    /// The time of the latest answer.
-    answered: Mutex<Instant>,
+    /// The time of the latest answer, or of a request that opens a connection.
+    used: Mutex<Instant>,
     pub(super) refusal: Refusal,
 }
 
@@ -59,7 +59,7 @@ impl Live {
             client,
             node: node.map(str::to_owned),
             recorder,
-            answered: Mutex::new(Instant::now()),
+            used: Mutex::new(Instant::now()),
             refusal: Refusal::default(),
         }
     }
@@ -72,21 +72,23 @@ impl Live {
         let answer = timeout(REQUEST, request).await;
         if let Ok(answer) = &answer {
             self.refusal.note(answer);
-            *kube_kit::lock(&self.answered) = Instant::now();
+            *kube_kit::lock(&self.used) = Instant::now();
         }
         answer
     }
 
-    /// A small request that opens a connection again after a [rest](REST), so that a status write finds it. `None` if the
-    /// latest answer is not that old.
+    /// A small request that opens a connection again after a [rest](REST), so that a status write finds it. Each rest has
+    /// one.
     pub(super) fn warm_up(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let is_rested = kube_kit::lock(&self.answered).elapsed() > REST;
-        is_rested.then(|| {
-            let client = self.client.clone();
-            async move {
-                if let Err(error) = timeout(REQUEST, pod::get(&client, VERSION)).await {
-                    tracing::debug!(%error, "no answer that would open a connection for a status write");
-                }
+        let mut used = kube_kit::lock(&self.used);
+        if used.elapsed() <= REST {
+            return None;
+        }
+        *used = Instant::now();
+        let client = self.client.clone();
+        Some(async move {
+            if let Err(error) = timeout(REQUEST, pod::get(&client, VERSION)).await {
+                tracing::debug!(%error, "no answer that would open a connection for a status write");
             }
         })
     }
@@ -355,8 +357,11 @@ mod tests {
         let (live, asked) = server();
         assert!(live.warm_up().is_none(), "the process has just started");
         sleep(REST * 2).await;
-        live.warm_up().unwrap().await;
+        let request = live.warm_up().unwrap();
+        assert!(live.warm_up().is_none(), "one request is enough");
+        request.await;
         assert_eq!(*kube_kit::lock(&asked), ["GET"]);
+        sleep(REST * 2).await;
         live.read("/api/v1/namespaces/ns/pods/p").await.unwrap();
         assert!(live.warm_up().is_none(), "the API server has just answered");
     }

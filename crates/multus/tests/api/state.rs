@@ -300,16 +300,21 @@ fn add_makes_few_api_requests() {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|entry| entry["user"]["username"] == user.as_str() && entry["stage"] == "ResponseComplete")
         .filter(|entry| !matches!(entry["verb"].as_str(), Some("list" | "watch")))
-        // After a rest, a request for the version opens the connection.
-        .filter(|entry| entry["objectRef"].is_object())
         .filter(|entry| entry["objectRef"]["resource"] != "events")
         .map(|entry| {
+            let resource = entry["objectRef"]["resource"].as_str();
+            let path = || entry["requestURI"].as_str().unwrap();
             format!(
                 "{} {}",
                 entry["verb"].as_str().unwrap(),
-                entry["objectRef"]["resource"].as_str().unwrap()
+                resource.unwrap_or_else(path)
             )
         })
         .collect();
-    assert_eq!(requests, ["update pods"]);
+    // On a slow machine, the ADD follows a rest and opens the connection first.
+    let requests: Vec<_> = requests.iter().map(String::as_str).collect();
+    assert!(
+        matches!(requests[..], ["update pods"] | ["get /version", "update pods"]),
+        "{requests:?}"
+    );
 }

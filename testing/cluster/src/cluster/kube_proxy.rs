@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::Cluster;
 use crate::debian::Packages;
 use crate::error::{At, Result};
@@ -21,9 +23,7 @@ const NFT: (&str, &str) = ("usr/sbin/nft", "/usr/bin/nft");
 impl Cluster {
     /// Returns true if kube-proxy is a program of the nodes. The first start decides that.
     pub fn has_kube_proxy(&self) -> bool {
-        self.record()[RECORDED]
-            .as_bool()
-            .unwrap_or(self.options.kube_proxy)
+        keeps_kube_proxy(&self.record(), self.options.kube_proxy)
     }
 
     /// Creates an image of kube-proxy for mode nftables, imports it into every node, and returns its name.
@@ -44,5 +44,29 @@ impl Cluster {
         self.load(&archive)?;
         fs::remove_file(&archive).at("remove", &archive)?;
         Ok(reference)
+    }
+}
+
+/// Returns the recorded choice, or the one for a cluster that is new. The nodes of clusters whose record lacks it have
+/// kube-proxy.
+fn keeps_kube_proxy(record: &Value, chosen: bool) -> bool {
+    match record {
+        Value::Null => chosen,
+        record => record[RECORDED].as_bool().unwrap_or(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn kube_proxy_of_a_cluster_is_chosen_once() {
+        for chosen in [true, false] {
+            assert_eq!(keeps_kube_proxy(&Value::Null, chosen), chosen);
+            assert_eq!(keeps_kube_proxy(&json!({ RECORDED: chosen }), !chosen), chosen);
+            assert!(keeps_kube_proxy(&json!({ "host": "169.254.1.1" }), chosen));
+        }
     }
 }

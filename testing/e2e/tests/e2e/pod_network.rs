@@ -449,10 +449,16 @@ fn other_network(own: &Own) {
 fn services_end(own: &Own) {
     for node in NODES {
         own.0.crash(node, PROXY_OF_NODES).unwrap();
-        let delete = format!("nft list tables | grep '{PROXY_TABLES}$' | sed 's/^/delete /' | nft -f -");
-        own.node(node, &["sh", "-euc", &delete]);
-        let tables = own.node(node, &["nft", "list", "tables"]);
-        assert!(!tables.contains(PROXY_TABLES), "{node}: {tables}");
+        // A program that kube-proxy had started ends later, and may have created the tables again.
+        let script = format!(
+            "grep -sqx nft /proc/[0-9]*/comm && exit 1\n\
+             nft list tables | grep '{PROXY_TABLES}$' | sed 's/^/delete /' | nft -f -\n\
+             ! nft list tables | grep '{PROXY_TABLES}$'"
+        );
+        own.wait("a node without tables of kube-proxy", || {
+            let mut ends = own.0.node_command(node, ["sh", "-uc", &script]).ok()?;
+            run::output(&mut ends).ok()
+        });
     }
 }
 

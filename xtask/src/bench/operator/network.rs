@@ -148,7 +148,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     })?;
     cluster.prepare(&mut steps)?;
     let built = image::build(&mut steps)?;
-    let namespaces = [install::NETWORK_NAMESPACE, install::POD_NETWORK_NAMESPACE, MULTUS];
+    let namespaces = [
+        install::NETWORK_NAMESPACE,
+        install::POD_NETWORK_NAMESPACE,
+        install::KUBE_PROXY_NAMESPACE,
+        MULTUS,
+    ];
     let figures = on_own_cluster(&cluster, false, &namespaces, &mut steps, |steps| {
         measure(&cluster, &built, args, steps)
     })?;
@@ -175,9 +180,10 @@ fn measure(
     cluster.up(steps)?;
     let kubectl = cluster.kubectl();
     install::load(cluster, built, steps)?;
+    let kube_proxy = install::kube_proxy(cluster, steps)?;
     let nodes = Watch::start(&kubectl, &["nodes"])?;
     let installed = Instant::now();
-    install::network_operator(cluster, built, steps)?;
+    install::network_operator(cluster, built, kube_proxy.as_deref(), steps)?;
     let created = Instant::now();
     install::network(cluster, built, steps)?;
     let ready = all_ready(&nodes, &cluster.nodes())?;
