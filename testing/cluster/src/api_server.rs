@@ -15,6 +15,7 @@ use crate::error::{At, Error, Result};
 use crate::home::Home;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
+use crate::network;
 use crate::pki::Pki;
 use crate::port::free_port;
 use crate::progress::Quiet;
@@ -139,6 +140,7 @@ impl ApiServer {
             control_plane::api_server(&program, &pki, &tokens, &policy, &dir.join("audit.log"), client);
         api.extend([
             format!("--secure-port={port}"),
+            control_plane::service_range(network::SERVICES),
             "--bind-address=127.0.0.1".to_owned(),
             // Endpoints may not contain a loopback address. No connection uses this address.
             "--advertise-address=192.0.2.1".to_owned(),

@@ -28,6 +28,7 @@ use crate::home::Home;
 use crate::image;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
+use crate::network::Families;
 use crate::network_manager;
 use crate::node;
 use crate::process::Process;
@@ -45,8 +46,15 @@ const CLUSTERS: &str = "clusters";
 /// Field of a cluster's record: see [`Cluster::has_pod_network`].
 const POD_NETWORK: &str = "podNetwork";
 
+/// Field of a cluster's record: see [`Cluster::has_dual_stack`].
+const DUAL_STACK: &str = "dualStack";
+
 /// Options of a cluster.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a choice of its own, which tests name"
+)]
 pub struct Options {
     /// Directory of caches and of the cluster's files.
     pub home: Home,
@@ -62,10 +70,13 @@ pub struct Options {
     /// If true, kube-proxy is a program of the nodes. Otherwise Services do not work until kube-proxy is installed. The
     /// first start of a cluster decides.
     pub kube_proxy: bool,
+    /// If true, nodes, pods and Services of a new cluster have IPv6 addresses beside those of IPv4, which stay the primary
+    /// ones. An existing cluster keeps its address families.
+    pub dual_stack: bool,
 }
 
 impl Options {
-    /// Returns options for two nodes with NetworkManager, a pod network and kube-proxy, in the home of
+    /// Returns options for two nodes with NetworkManager, a pod network, kube-proxy and IPv4 alone, in the home of
     /// [`Home::from_env`], with the name in `WEFT_CLUSTER`, by default `weft`.
     pub fn from_env() -> Result<Self> {
         let name = std::env::var("WEFT_CLUSTER").ok().filter(|name| !name.is_empty());
@@ -82,6 +93,7 @@ impl Options {
             network_manager: true,
             pod_network: true,
             kube_proxy: true,
+            dual_stack: false,
         })
     }
 }
@@ -147,6 +159,7 @@ impl Cluster {
                 network_manager: false,
                 pod_network: true,
                 kube_proxy: true,
+                dual_stack: false,
             })
         };
         names.into_iter().map(cluster).collect()
@@ -205,6 +218,20 @@ impl Cluster {
     pub fn has_pod_network(&self) -> bool {
         let of_nodes = || self.nodes.iter().any(node::has_pod_network);
         keeps_pod_network(&self.record(), self.options.pod_network, of_nodes)
+    }
+
+    /// Returns true if nodes, pods and Services also have IPv6 addresses: by the options if the cluster is new, and by its
+    /// creation otherwise.
+    pub fn has_dual_stack(&self) -> bool {
+        keeps_dual_stack(&self.record(), self.options.dual_stack)
+    }
+
+    fn families(&self) -> Families {
+        if self.has_dual_stack() {
+            Families::Dual
+        } else {
+            Families::Single
+        }
     }
 
     /// Returns all programs, running or not.
@@ -534,6 +561,15 @@ fn keeps_pod_network(record: &Value, chosen: bool, of_nodes: impl FnOnce() -> bo
     }
 }
 
+/// Returns the recorded choice, or that of the options for a cluster without a record. Clusters of older versions, whose
+/// records lack it, have IPv4 alone.
+fn keeps_dual_stack(record: &Value, wanted: bool) -> bool {
+    match record {
+        Value::Null => wanted,
+        record => record[DUAL_STACK].as_bool().unwrap_or(false),
+    }
+}
+
 fn component(space: &Space, program: &str) -> Component {
     Component {
         space: space.name().to_owned(),
@@ -600,6 +636,16 @@ mod tests {
             assert_eq!(keeps_pod_network(&Value::Null, recorded, || !recorded), recorded);
             let older = json!({ "host": "169.254.1.1" });
             assert_eq!(keeps_pod_network(&older, !recorded, || recorded), recorded);
+        }
+    }
+
+    #[test]
+    fn cluster_with_a_record_keeps_its_address_families() {
+        for wanted in [true, false] {
+            assert_eq!(keeps_dual_stack(&Value::Null, wanted), wanted);
+            assert!(keeps_dual_stack(&json!({ DUAL_STACK: true }), wanted));
+            assert!(!keeps_dual_stack(&json!({ DUAL_STACK: false }), wanted));
+            assert!(!keeps_dual_stack(&json!({ "host": "169.254.1.1" }), wanted));
         }
     }
 }

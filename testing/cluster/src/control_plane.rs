@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::network;
+use crate::network::{self, Families};
 use crate::pki::Pki;
 
 /// Users of the API server besides service accounts: name and groups.
@@ -75,7 +75,6 @@ pub(crate) fn api_server(
         [
             format!("--etcd-servers=http://127.0.0.1:{etcd}"),
             "--allow-privileged=true".to_owned(),
-            format!("--service-cluster-ip-range={}", network::SERVICES),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
             format!("--service-account-key-file={}", file("sa.key")),
             format!("--service-account-signing-key-file={}", file("sa.key")),
@@ -94,12 +93,18 @@ pub(crate) fn api_server(
     )
 }
 
+/// Returns the argument of an API server with the addresses of its services.
+pub(crate) fn service_range(services: &str) -> String {
+    format!("--service-cluster-ip-range={services}")
+}
+
 /// Returns the additional arguments of the API server of a cluster.
-pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
+pub(crate) fn api_server_of_cluster(pki: &Pki, families: Families) -> [String; 16] {
     let file = |name: &str| pki.file(name).display().to_string();
     [
         format!("--secure-port={PORT}"),
         format!("--advertise-address={}", network::CONTROL),
+        service_range(&families.services()),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         // Node names have no DNS records, and webhooks are reached at pod addresses.
@@ -122,12 +127,17 @@ pub(crate) fn api_server_of_cluster(pki: &Pki) -> [String; 15] {
 }
 
 /// Returns the command line of the controllers, as a single instance.
-pub(crate) fn controller_manager(program: &str, pki: &Pki, kubeconfig: &Path) -> Vec<String> {
+pub(crate) fn controller_manager(
+    program: &str,
+    pki: &Pki,
+    kubeconfig: &Path,
+    families: Families,
+) -> Vec<String> {
     argv(
         program,
         [
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--cluster-cidr={}", network::PODS),
+            format!("--cluster-cidr={}", families.pods()),
             format!("--root-ca-file={}", pki.file("ca.crt").display()),
             format!(
                 "--service-account-private-key-file={}",

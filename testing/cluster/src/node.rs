@@ -9,7 +9,7 @@ use crate::debian::Packages;
 use crate::error::{At, Result};
 use crate::image;
 use crate::kubernetes::Program;
-use crate::network;
+use crate::network::{self, Families};
 use crate::pki::Pki;
 use crate::space::Space;
 
@@ -26,8 +26,15 @@ pub(crate) fn user(node: &str) -> String {
 }
 
 /// Writes the files in `/etc`, `/opt` and `/var` that the node's programs read.
-pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -> Result<()> {
+pub(crate) fn write_files(
+    node: &Space,
+    index: usize,
+    families: Families,
+    pki: &Pki,
+    server: &str,
+) -> Result<()> {
     let name = node.name();
+    let addresses = families.node_addresses(index);
     let write = |path: &str, text: &str| -> Result<()> {
         let file = node.file(path);
         if let Some(dir) = file.parent() {
@@ -37,13 +44,9 @@ pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -
     };
     let pretty = |value: serde_json::Value| format!("{value:#}\n");
     write("etc/hostname", &format!("{name}\n"))?;
-    write(
-        "etc/hosts",
-        &format!(
-            "127.0.0.1 localhost\n::1 localhost\n{} {name}\n",
-            network::node_address(index)
-        ),
-    )?;
+    let mut hosts = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
+    hosts.extend(addresses.iter().map(|address| format!("{address} {name}\n")));
+    write("etc/hosts", &hosts)?;
     write("etc/resolv.conf", "")?;
     write(
         "etc/passwd",
@@ -63,10 +66,8 @@ pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -
     write("etc/containerd/config.toml", &containerd_config())?;
     let certificates = node.file("etc/kubernetes");
     fs::create_dir_all(&certificates).at("create", &certificates)?;
-    let names = [
-        format!("IP:{}", network::node_address(index)),
-        format!("DNS:{name}"),
-    ];
+    let mut names: Vec<String> = addresses.iter().map(|address| format!("IP:{address}")).collect();
+    names.push(format!("DNS:{name}"));
     pki.certificate(
         &format!("kubelet-{name}"),
         &format!("/O=system:nodes/CN={}", user(name)),
@@ -90,12 +91,17 @@ pub(crate) fn write_files(node: &Space, index: usize, pki: &Pki, server: &str) -
 }
 
 /// Writes the configuration of a pod network, and copies its plugins.
-pub(crate) fn write_pod_network(node: &Space, index: usize, packages: &Packages) -> Result<()> {
+pub(crate) fn write_pod_network(
+    node: &Space,
+    index: usize,
+    families: Families,
+    packages: &Packages,
+) -> Result<()> {
     let config = node.file(POD_NETWORK);
     if let Some(dir) = config.parent() {
         fs::create_dir_all(dir).at("create", dir)?;
     }
-    let text = format!("{:#}\n", cluster_network(index));
+    let text = format!("{:#}\n", cluster_network(index, families));
     fs::write(&config, text).at("write", &config)?;
     let bin = node.file("opt/cni/bin");
     fs::create_dir_all(&bin).at("create", &bin)?;
@@ -140,7 +146,17 @@ disabled_plugins = [
     )
 }
 
-fn cluster_network(index: usize) -> serde_json::Value {
+fn cluster_network(index: usize, families: Families) -> serde_json::Value {
+    let ranges: Vec<_> = families
+        .pod_ranges(index)
+        .into_iter()
+        .map(|range| json!([{ "subnet": range }]))
+        .collect();
+    let routes: Vec<_> = families
+        .everything()
+        .into_iter()
+        .map(|range| json!({ "dst": range }))
+        .collect();
     json!({
         "cniVersion": "1.0.0",
         "name": "cluster",
@@ -148,11 +164,7 @@ fn cluster_network(index: usize) -> serde_json::Value {
             {
                 "type": "ptp",
                 "ipMasq": false,
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[{ "subnet": network::pod_range(index) }]],
-                    "routes": [{ "dst": "0.0.0.0/0" }]
-                }
+                "ipam": { "type": "host-local", "ranges": ranges, "routes": routes }
             },
             { "type": "portmap", "capabilities": { "portMappings": true } }
         ]
@@ -199,7 +211,7 @@ fn kubelet_config() -> serde_json::Value {
 }
 
 /// Returns the node's programs in the order of their start: name and command line.
-pub(crate) fn programs(node: &Space, index: usize) -> [(&'static str, Vec<String>); 3] {
+pub(crate) fn programs(node: &str, index: usize, families: Families) -> [(&'static str, Vec<String>); 3] {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let mut kubelet = words(&[
         "/kubernetes/kubelet",
@@ -207,16 +219,17 @@ pub(crate) fn programs(node: &Space, index: usize) -> [(&'static str, Vec<String
         "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
         "--root-dir=/var/lib/kubelet",
     ]);
-    kubelet.push(format!("--hostname-override={}", node.name()));
-    kubelet.push(format!("--node-ip={}", network::node_address(index)));
+    kubelet.push(format!("--hostname-override={node}"));
+    kubelet.push(format!("--node-ip={}", families.node_addresses(index).join(",")));
     let mut proxy = words(&[
         "/kubernetes/kube-proxy",
         "--kubeconfig=/etc/kubernetes/kube-proxy.kubeconfig",
         "--proxy-mode=nftables",
         "--conntrack-max-per-core=0",
     ]);
-    proxy.push(format!("--cluster-cidr={}", network::PODS));
-    proxy.push(format!("--hostname-override={}", node.name()));
+    // It selects its address families by the addresses of its Node.
+    proxy.push(format!("--cluster-cidr={}", families.pods()));
+    proxy.push(format!("--hostname-override={node}"));
     [
         (
             "containerd",
@@ -225,4 +238,43 @@ pub(crate) fn programs(node: &Space, index: usize) -> [(&'static str, Vec<String
         ("kubelet", kubelet),
         (Program::Proxy.name(), proxy),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(families: Families) -> Vec<String> {
+        let programs = programs("node01", 1, families);
+        programs.into_iter().flat_map(|(_, argv)| argv).collect()
+    }
+
+    #[test]
+    fn programs_of_a_dual_stack_node_have_both_families() {
+        for (families, address, pods) in [
+            (Families::Single, "10.10.0.11", "10.244.0.0/16"),
+            (
+                Families::Dual,
+                "10.10.0.11,fd00:10:10::11",
+                "10.244.0.0/16,fd00:10:244::/56",
+            ),
+        ] {
+            let arguments = arguments(families);
+            for expected in [format!("--node-ip={address}"), format!("--cluster-cidr={pods}")] {
+                assert!(arguments.contains(&expected), "{expected}: {arguments:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pods_of_a_dual_stack_node_have_a_range_and_a_default_route_of_each_family() {
+        assert_eq!(
+            cluster_network(2, Families::Dual)["plugins"][0]["ipam"],
+            json!({
+                "type": "host-local",
+                "ranges": [[{ "subnet": "10.244.2.0/24" }], [{ "subnet": "fd00:10:244:2::/64" }]],
+                "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]
+            })
+        );
+    }
 }

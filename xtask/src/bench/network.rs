@@ -74,6 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         network_manager: false,
         pod_network: false,
         kube_proxy: true,
+        dual_stack: false,
     })?;
     cluster.prepare(&mut steps)?;
     let flannel = flannel::ensure(&home, &mut steps)?;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, POD_NETWORK, fnv, kube_proxy};
+use super::{Cluster, DUAL_STACK, POD_NETWORK, fnv, kube_proxy};
 use crate::control_plane;
 use crate::debian::Packages;
 use crate::error::{At, Error, Result};
 use crate::image;
 use crate::kubectl::Kubectl;
 use crate::kubernetes::{Program, Programs};
-use crate::network::{self, HostLink};
+use crate::network::{self, Families, HostLink};
 use crate::network_manager;
 use crate::node;
 use crate::pki::Pki;
@@ -35,6 +35,7 @@ pub(super) struct Assembly<'a> {
     network_manager: Option<Packages>,
     programs: Programs,
     link: HostLink,
+    families: Families,
     pki: Pki,
     /// URL of the API server for the cluster's programs.
     server: String,
@@ -63,6 +64,7 @@ impl<'a> Assembly<'a> {
             network_manager,
             programs,
             link,
+            families: cluster.families(),
             pki,
             server,
         })
@@ -115,12 +117,12 @@ impl<'a> Assembly<'a> {
         kubectl.wait_for(&account, "the default service account", TIMEOUT, |_| Ok(()))
     }
 
-    /// Assigns each node its range of pod addresses, like a controller manager that allocates them. Installed networks
-    /// read the range; the cluster's own network has it in its configuration.
+    /// Assigns each node its ranges of pod addresses, like a controller manager that allocates them. Installed networks
+    /// read the ranges; the cluster's own network has them in its configuration.
     fn assign_ranges(&self, kubectl: &Kubectl) -> Result<()> {
         for (index, node) in (1..).zip(&self.cluster.nodes) {
-            let range = network::pod_range(index);
-            let patch = json!({ "spec": { "podCIDR": range, "podCIDRs": [range] } }).to_string();
+            let ranges = self.families.pod_ranges(index);
+            let patch = json!({ "spec": { "podCIDR": ranges.first(), "podCIDRs": ranges } }).to_string();
             kubectl.run(["patch", "node", node.name(), "--patch", &patch])?;
         }
         Ok(())
@@ -143,7 +145,7 @@ impl<'a> Assembly<'a> {
                 parent: None,
             })?;
         }
-        network::create_bridges(control)?;
+        network::create_bridges(control, self.families)?;
         network::connect_host(control, tag, &self.link)
     }
 
@@ -163,7 +165,7 @@ impl<'a> Assembly<'a> {
         let tokens = self.pki.token_file(&all)?;
         let (program, audit) = (inside(Program::ApiServer), self.cluster.audit_log());
         let mut api = control_plane::api_server(&program, &self.pki, &tokens, &policy, &audit, ETCD.0);
-        api.extend(control_plane::api_server_of_cluster(&self.pki));
+        api.extend(control_plane::api_server_of_cluster(&self.pki, self.families));
         control.start("kube-apiserver", &api).map(drop)
     }
 
@@ -175,8 +177,8 @@ impl<'a> Assembly<'a> {
             Ok(file)
         };
         let manager = kubeconfig(control_plane::CONTROLLER_MANAGER)?;
-        let manager =
-            control_plane::controller_manager(&inside(Program::ControllerManager), &self.pki, &manager);
+        let program = inside(Program::ControllerManager);
+        let manager = control_plane::controller_manager(&program, &self.pki, &manager, self.families);
         control.start("kube-controller-manager", &manager)?;
         let scheduler = kubeconfig("system:kube-scheduler")?;
         let scheduler = control_plane::scheduler(&inside(Program::Scheduler), &scheduler);
@@ -201,22 +203,22 @@ impl<'a> Assembly<'a> {
         }
         let pod_network = self.cluster.has_pod_network();
         let others = if pod_network { nodes.len() } else { 0 };
-        network::connect_node(control, node, index, others)?;
-        node::write_files(node, index, &self.pki, &self.server)?;
+        network::connect_node(control, node, index, others, self.families)?;
+        node::write_files(node, index, self.families, &self.pki, &self.server)?;
         if pod_network {
-            node::write_pod_network(node, index, &self.packages)?;
+            node::write_pod_network(node, index, self.families, &self.packages)?;
         }
         if self.network_manager.is_some() {
             network_manager::start_on(node)?;
         }
-        let [(name, argv), ..] = node::programs(node, index);
+        let [(name, argv), ..] = node::programs(node.name(), index, self.families);
         node.start(name, &argv).map(drop)
     }
 
     /// Starts the programs of a node. Returns true if the kubelet was started.
     fn start_node(&self, index: usize, node: &Space) -> Result<bool> {
         let mut kubelet = false;
-        for (program, argv) in node::programs(node, index) {
+        for (program, argv) in node::programs(node.name(), index, self.families) {
             if program == Program::Proxy.name() && !self.cluster.has_kube_proxy() {
                 continue;
             }
@@ -311,6 +313,7 @@ fn write_record(cluster: &Cluster, link: &HostLink, programs: &Programs) -> Resu
         "kubectl": programs.path(Program::Kubectl),
         POD_NETWORK: cluster.has_pod_network(),
         kube_proxy::RECORDED: cluster.has_kube_proxy(),
+        DUAL_STACK: cluster.has_dual_stack(),
     });
     let (unfinished, file) = (cluster.dir.join("cluster.new"), cluster.dir.join("cluster.json"));
     fs::write(&unfinished, record.to_string()).at("write", &unfinished)?;
@@ -319,7 +322,8 @@ fn write_record(cluster: &Cluster, link: &HostLink, programs: &Programs) -> Resu
 
 fn make_certificates(cluster: &Cluster, packages: &Packages, link: &HostLink) -> Result<Pki> {
     let pki = cluster.pki(packages)?;
-    let addresses = [network::CONTROL, network::KUBERNETES, "127.0.0.1", &link.control];
+    let mut addresses = cluster.families().control();
+    addresses.extend([network::KUBERNETES, "127.0.0.1", &link.control]);
     let mut names: Vec<String> = addresses.iter().map(|address| format!("IP:{address}")).collect();
     let hosts = [
         "kubernetes",

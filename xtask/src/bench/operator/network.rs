@@ -145,6 +145,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         network_manager: false,
         pod_network: false,
         kube_proxy: false,
+        dual_stack: false,
     })?;
     cluster.prepare(&mut steps)?;
     let built = image::build(&mut steps)?;
