@@ -4,17 +4,18 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use cluster::{Cluster, Home, Options, Progress, Steps};
-use conformance::{Excluded, FOCUS, Parts, QUICK_FOCUS, Wanted};
+use conformance::{Excluded, FOCUS, Parts, QUICK_DUAL_STACK_FOCUS, QUICK_FOCUS, Wanted};
 
 use crate::board::Board;
 use crate::{build, explain, image, install, manifests};
 
-/// Default names of the cluster, if `WEFT_CLUSTER` is not set: with Weft's network, and with that of Debian's
-/// plugins.
+/// Default name of the cluster, if `WEFT_CLUSTER` is not set, and what follows it with the network of Debian's plugins,
+/// and with dual stack. Clusters that differ in these can be kept beside each other.
 const CLUSTER: &str = "conformance";
-const PLAIN_CLUSTER: &str = "conformance-plain";
+const PLAIN: &str = "-plain";
+const DUAL_STACK: &str = "-dual-stack";
 /// Namespaces of the pod network, of kube-proxy and of their operator.
 const NAMESPACES: [&str; 3] = [
     install::POD_NETWORK_NAMESPACE,
@@ -24,6 +25,7 @@ const NAMESPACES: [&str; 3] = [
 
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
     /// Run the specs whose names match this Go regular expression, except excluded ones; can be repeated
     #[arg(long, value_name = "REGEX")]
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Connect the pods by Debian's plugins instead of Weft: specs that fail there too are no defects of Weft
     #[arg(long)]
     plain: bool,
+    /// Give nodes, pods and Services IPv6 addresses beside those of IPv4, and also run the specs that need both
+    #[arg(long)]
+    dual_stack: bool,
     /// Keep the cluster, and reuse it in the next run
     #[arg(long)]
     keep: bool,
@@ -55,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cluster.down(&mut steps)?;
         cluster.claim(&mut steps)?;
     }
-    let outcome = up(&cluster, built.as_ref(), &mut steps)
+    let outcome = up(&cluster, built.as_ref(), args.dual_stack, &mut steps)
         .and_then(|()| Ok(conformance::run(&cluster, &home, &parts, &wanted, &mut steps)?));
     if outcome.is_err() {
         eprint!("{}", explain::cluster(&cluster, &NAMESPACES));
@@ -92,11 +97,13 @@ fn cluster(args: &Args) -> anyhow::Result<Cluster> {
         network_manager: false,
         pod_network: args.plain,
         kube_proxy: args.plain,
+        dual_stack: args.dual_stack,
         ..Options::from_env()?
     };
     if std::env::var_os("WEFT_CLUSTER").is_none_or(|name| name.is_empty()) {
-        let name = if args.plain { PLAIN_CLUSTER } else { CLUSTER };
-        name.clone_into(&mut options.name);
+        let parts = [(args.plain, PLAIN), (args.dual_stack, DUAL_STACK)];
+        let ends = parts.into_iter().filter(|(applies, _)| *applies);
+        options.name = [CLUSTER].into_iter().chain(ends.map(|(_, end)| end)).collect();
     }
     Ok(Cluster::new(options)?)
 }
@@ -105,13 +112,19 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     let processors = thread::available_parallelism().context("cannot count the processors")?;
     Ok(Wanted {
         focus: if args.quick {
-            QUICK_FOCUS.map(str::to_owned).into()
+            let also = args.dual_stack.then_some(QUICK_DUAL_STACK_FOCUS);
+            let all = QUICK_FOCUS.into_iter().chain(also.into_iter().flatten());
+            all.map(str::to_owned).collect()
         } else if args.focus.is_empty() {
             FOCUS.map(str::to_owned).into()
         } else {
             args.focus.clone()
         },
-        excluded: Excluded::all()?,
+        excluded: if args.dual_stack {
+            Excluded::for_dual_stack()?
+        } else {
+            Excluded::all()?
+        },
         processes: args.processes.map_or_else(|| processors.get() * 2, NonZero::get),
     })
 }
@@ -142,7 +155,19 @@ fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Optio
 }
 
 /// Starts the cluster, and lets the cluster network operator of an image connect its pods.
-fn up(cluster: &Cluster, built: Option<&image::Built>, steps: &mut Steps) -> anyhow::Result<()> {
+fn up(
+    cluster: &Cluster,
+    built: Option<&image::Built>,
+    dual_stack: bool,
+    steps: &mut Steps,
+) -> anyhow::Result<()> {
+    ensure!(
+        cluster.has_dual_stack() == dual_stack,
+        "cluster {} was created {} --dual-stack, and keeps its address families: run the command again in the same way, or \
+         remove the cluster with `WEFT_CLUSTER={0} cargo xtask cluster down`",
+        cluster.name(),
+        if dual_stack { "without" } else { "with" }
+    );
     cluster.up(steps)?;
     let Some(built) = built else {
         return Ok(());

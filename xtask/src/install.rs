@@ -31,9 +31,11 @@ pub(crate) const CONFIG: &str = "network-addons-config.yaml";
 pub(crate) const CONFIG_OF_ALL: &str = "network-addons-config-all.yaml";
 pub(crate) const CONFIG_FOR_MACHINES: &str = "network-addons-config-vms.yaml";
 
-/// The examples of a network for a cluster without one: with kube-proxy on its nodes, and without it.
+/// The examples of a network for a cluster without one: with kube-proxy on its nodes, without it, and without it on a
+/// cluster with dual stack.
 const CLUSTER_NETWORK: &str = "cluster-network.yaml";
 const CLUSTER_NETWORK_WITH_KUBE_PROXY: &str = "cluster-network-with-kube-proxy.yaml";
+const CLUSTER_NETWORK_DUAL_STACK: &str = "cluster-network-dual-stack.yaml";
 
 /// Returns a file in `examples/`.
 pub(crate) fn example(name: &str) -> PathBuf {
@@ -126,8 +128,8 @@ pub(crate) fn nodes_ready(kubectl: &Kubectl, steps: &mut dyn Progress) -> anyhow
 }
 
 /// Loads the image into nodes without a network, and lets the cluster network operator connect their pods: by
-/// `examples/cluster-network.yaml`, or where nodes lack kube-proxy by `examples/cluster-network-with-kube-proxy.yaml`.
-/// Waits until the nodes are Ready and the operator is Available.
+/// `examples/cluster-network.yaml`, or where nodes lack kube-proxy by `examples/cluster-network-with-kube-proxy.yaml` or
+/// `examples/cluster-network-dual-stack.yaml`. Waits until the nodes are Ready and the operator is Available.
 pub(crate) fn cluster_network(
     cluster: &Cluster,
     built: &image::Built,
@@ -183,6 +185,8 @@ pub(crate) fn network(
     let kubectl = cluster.kubectl();
     let network = if cluster.has_kube_proxy() {
         CLUSTER_NETWORK
+    } else if cluster.has_dual_stack() {
+        CLUSTER_NETWORK_DUAL_STACK
     } else {
         CLUSTER_NETWORK_WITH_KUBE_PROXY
     };

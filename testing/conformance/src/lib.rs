@@ -23,7 +23,7 @@ use cluster::{Cluster, Home, Packages, Progress, coredns};
 
 pub use error::{Error, Result};
 pub use report::{Outcome, Results, Spec};
-pub use selection::{Excluded, FOCUS, QUICK_FOCUS};
+pub use selection::{Excluded, FOCUS, QUICK_DUAL_STACK_FOCUS, QUICK_FOCUS};
 
 /// The programs of a run.
 #[derive(Debug, Clone)]

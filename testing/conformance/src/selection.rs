@@ -23,6 +23,15 @@ pub const QUICK_FOCUS: [&str; 5] = [
     r"\[sig-network\] Services should (have session affinity work|support externalTrafficPolicy=Local for type=NodePort)",
 ];
 
+/// A focus on quick specs that need dual stack.
+pub const QUICK_DUAL_STACK_FOCUS: [&str; 2] = [
+    r"\[sig-network\] \[Feature:IPv6DualStack\] should (have|create)",
+    r"\[sig-network\] \[Feature:IPv6DualStack\] Granular Checks: .*-Service: (http|udp)",
+];
+
+/// The text of specs that need dual stack.
+const DUAL_STACK: &str = "[Feature:IPv6DualStack]";
+
 /// Specs that are excluded for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excluded {
@@ -36,6 +45,13 @@ impl Excluded {
     /// Returns all groups of the file in this crate.
     pub fn all() -> Result<Vec<Self>> {
         parse(EXCLUDED)
+    }
+
+    /// Returns the groups that also apply to a cluster with dual stack.
+    pub fn for_dual_stack() -> Result<Vec<Self>> {
+        let mut groups = Self::all()?;
+        groups.retain(|group| group.parts != [DUAL_STACK]);
+        Ok(groups)
     }
 
     fn matches(&self, name: &str) -> bool {
@@ -100,6 +116,16 @@ mod tests {
             assert!(!group.parts.is_empty(), "{} has no text", group.reason);
             assert!(group.reason.ends_with('.'), "{} is not a sentence", group.reason);
         }
+    }
+
+    #[test]
+    fn specs_of_dual_stack_are_excluded_only_without_it() {
+        let spec = "[sig-network] [Feature:IPv6DualStack] should have ipv4 and ipv6 internal node ip";
+        assert!(reason(&Excluded::all().unwrap(), spec).is_some());
+        let groups = Excluded::for_dual_stack().unwrap();
+        assert_eq!(reason(&groups, spec), None);
+        let other = format!("{spec} [Feature:SCTPConnectivity]");
+        assert!(reason(&groups, &other).is_some());
     }
 
     #[test]
