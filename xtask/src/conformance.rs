@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Run the specs whose names match this Go regular expression, except excluded ones; can be repeated
     #[arg(long, value_name = "REGEX")]
     focus: Vec<String>,
-    /// Run only the quick specs that `cargo xtask test` runs too, in about a minute
+    /// Run only some quick specs: without --dual-stack, those that `cargo xtask test` runs too, in about a minute
     #[arg(long, conflicts_with = "focus")]
     quick: bool,
     /// Number of concurrent specs; twice the number of processors by default
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cluster.down(&mut steps)?;
         cluster.claim(&mut steps)?;
     }
-    let outcome = up(&cluster, built.as_ref(), args.dual_stack, &mut steps)
+    let outcome = up(&cluster, built.as_ref(), args, &mut steps)
         .and_then(|()| Ok(conformance::run(&cluster, &home, &parts, &wanted, &mut steps)?));
     if outcome.is_err() {
         eprint!("{}", explain::cluster(&cluster, &NAMESPACES));
@@ -158,16 +158,25 @@ fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Optio
 fn up(
     cluster: &Cluster,
     built: Option<&image::Built>,
-    dual_stack: bool,
+    args: &Args,
     steps: &mut Steps,
 ) -> anyhow::Result<()> {
-    ensure!(
-        cluster.has_dual_stack() == dual_stack,
-        "cluster {} was created {} --dual-stack, and keeps its address families: run the command again in the same way, or \
-         remove the cluster with `WEFT_CLUSTER={0} cargo xtask cluster down`",
-        cluster.name(),
-        if dual_stack { "without" } else { "with" }
-    );
+    let name = cluster.name();
+    for (flag, is_given, was_given) in [
+        ("--dual-stack", args.dual_stack, cluster.has_dual_stack()),
+        ("--plain", args.plain, cluster.has_kube_proxy()),
+    ] {
+        let (created, advice) = if was_given {
+            ("with", "add")
+        } else {
+            ("without", "omit")
+        };
+        ensure!(
+            is_given == was_given,
+            "cluster {name} was created {created} {flag}, and keeps its network: {advice} {flag}, or remove the cluster \
+             with `WEFT_CLUSTER={name} cargo xtask cluster down`"
+        );
+    }
     cluster.up(steps)?;
     let Some(built) = built else {
         return Ok(());

@@ -7,7 +7,7 @@
 //!                                                      └── eth1 node02
 //! ```
 //!
-//! In a dual-stack cluster, all of these except the link to the host and `spare0` also have IPv6 addresses: see
+//! In a dual-stack cluster, all of these except the link to the host, `spare0` and `eth1` also have IPv6 addresses: see
 //! [`Families`].
 //!
 //! All links except the link to the host are inside the cluster's network namespaces. Clusters can therefore use equal

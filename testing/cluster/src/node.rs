@@ -227,7 +227,7 @@ pub(crate) fn programs(node: &str, index: usize, families: Families) -> [(&'stat
         "--proxy-mode=nftables",
         "--conntrack-max-per-core=0",
     ]);
-    // It selects its address families by the addresses of its Node.
+    // Its primary family, and the addresses of node ports, are those of its Node.
     proxy.push(format!("--cluster-cidr={}", families.pods()));
     proxy.push(format!("--hostname-override={node}"));
     [

@@ -16,7 +16,7 @@ use crate::selection::{self, Excluded};
 /// The network of the tests: that of the control plane, which reaches nodes and pods.
 const PLACE: &str = "control";
 /// Timeout of the whole run.
-const LIMIT: &str = "--timeout=4h";
+const LIMIT: &str = "--timeout=2h";
 /// Ginkgo's report of a run, in the run's directory.
 const REPORT: &str = "report.json";
 /// The output of the tests.

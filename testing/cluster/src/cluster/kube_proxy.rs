@@ -19,6 +19,9 @@ const IMAGE: &str = "localhost/kube-proxy";
 const PROGRAM: &str = "/usr/local/bin/kube-proxy";
 /// The program for packet rules, which kube-proxy runs in mode nftables: among Debian's packages, and in the image.
 const NFT: (&str, &str) = ("usr/sbin/nft", "/usr/bin/nft");
+/// The protocols of Services, by name and number. Without this file nft lists numbers, and kube-proxy removes all elements
+/// of its maps after a restart: it takes them for those of unknown Services.
+const PROTOCOLS: (&str, &str) = ("/etc/protocols", "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n");
 
 impl Cluster {
     /// Returns true if kube-proxy is a program of the nodes. The first start decides that.
@@ -35,9 +38,11 @@ impl Cluster {
         let program = programs.path(Program::Proxy);
         let content = fs::read(&program).at("read", &program)?;
         let (nft, place) = NFT;
+        let (protocols, names) = PROTOCOLS;
         let archive = self.dir.join("kube-proxy.tar");
         let reference = Image::new()
             .file(PROGRAM, 0o755, content)
+            .file(protocols, 0o644, names)
             .program(&packages, nft, place)?
             .entrypoint(&[PROGRAM])
             .write(&archive, IMAGE, None)?;

@@ -215,13 +215,15 @@ impl Own {
     }
 
     /// Waits until a pod gets the page of the server.
+    #[track_caller]
     fn page_comes(&self, what: &str, from: &str, address: &str, port: u16) {
         let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}");
-        self.wait(what, || {
+        let came = wait::until(what, DEADLINE, || {
             let exec = ["exec", from, "--", "sh", "-c", &request];
-            let page = self.0.kubectl().run(exec).ok()?;
-            page.contains(PAGE).then_some(())
+            let page = self.0.kubectl().run(exec).map_err(|error| error.to_string())?;
+            if page.contains(PAGE) { Ok(()) } else { Err(page) }
         });
+        came.unwrap_or_else(|error| panic!("{address}:{port}: {error}\n{}", self.evidence()));
     }
 }
 
