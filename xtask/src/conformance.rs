@@ -155,12 +155,7 @@ fn prepare(cluster: &Cluster, home: &Home, plain: bool) -> anyhow::Result<(Optio
 }
 
 /// Starts the cluster, and lets the cluster network operator of an image connect its pods.
-fn up(
-    cluster: &Cluster,
-    built: Option<&image::Built>,
-    args: &Args,
-    steps: &mut Steps,
-) -> anyhow::Result<()> {
+fn up(cluster: &Cluster, built: Option<&image::Built>, args: &Args, steps: &mut Steps) -> anyhow::Result<()> {
     let name = cluster.name();
     for (flag, is_given, was_given) in [
         ("--dual-stack", args.dual_stack, cluster.has_dual_stack()),
