@@ -191,6 +191,17 @@ fn measure(
     drop(nodes);
     let ready = [installed, created].map(|began| ready.duration_since(began));
 
+    // The last work of the start: these targets become ready half a minute later, without a request until then.
+    steps.step("waiting until the pod of each node is checked");
+    let checks = [
+        "podnetworkconnectivitychecks",
+        "--namespace",
+        "openshift-network-diagnostics",
+    ];
+    let node_names = cluster.nodes();
+    install::wait_for(&kubectl, steps, &checks, "a check of each node", |list| {
+        each_is_checked(list, &node_names)
+    })?;
     steps.step("waiting until the operator and the pod network are at rest");
     let log = Log::of(cluster);
     let accounts = PROGRAMS.map(|program| account(program.account.0, program.account.1));
@@ -360,9 +371,39 @@ impl Idle {
     }
 }
 
+/// Returns an error unless the pod of each node is the target of a connectivity check.
+fn each_is_checked(checks: &Value, nodes: &[&str]) -> Result<(), String> {
+    let items = checks["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_checked = |node: &str| {
+        let end = format!("-to-network-check-target-{node}");
+        let mut names = items
+            .iter()
+            .filter_map(|check| check["metadata"]["name"].as_str());
+        names.any(|name| name.ends_with(&end))
+    };
+    match nodes.iter().find(|node| !is_checked(node)) {
+        Some(node) => Err(format!("the pod of {node} has no check")),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn check_of_each_node_is_missed() {
+        let checks = |targets: &[&str]| {
+            let check = |target: &&str| json!({ "metadata": { "name": format!("network-check-source-node01-to-{target}") } });
+            json!({ "items": targets.iter().map(check).collect::<Vec<_>>() })
+        };
+        let nodes = ["node01", "node02"];
+        let [one, two] = ["network-check-target-node01", "network-check-target-node02"];
+        assert_eq!(each_is_checked(&checks(&[one, two]), &nodes), Ok(()));
+        for few in [&[][..], &[one], &[two], &["network-check-target-service-cluster"]] {
+            assert!(each_is_checked(&checks(few), &nodes).is_err(), "{few:?}");
+        }
+    }
 
     #[test]
     fn object_is_as_applied_if_only_the_servers_fields_differ() {
