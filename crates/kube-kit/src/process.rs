@@ -15,21 +15,27 @@ use rustix::time::{ClockId, clock_gettime};
 const USUAL: Pace = Pace {
     interval: Duration::from_secs(10),
     idle: Duration::from_millis(20),
+    work: Duration::from_millis(10),
+    growth: Some(4 << 10),
     drops_pages: true,
 };
-/// The checks after the start, whose work leaves the most memory behind.
+/// The checks of a process [that callers wait for](run_for_callers).
+const FOR_CALLERS: Pace = Pace {
+    work: Duration::from_millis(100),
+    growth: Some(8 << 10),
+    ..USUAL
+};
+/// The checks after the start, whose work leaves the most memory behind. The work of the following seconds needs many of
+/// the pages again: to read them several times takes more processor time than the memory is worth.
 const FIRST: Pace = Pace {
     interval: Duration::from_millis(250),
     idle: Duration::from_millis(2),
+    work: Duration::from_millis(100),
+    growth: None,
     drops_pages: false,
 };
 /// Duration of the first checks.
 const START: Duration = Duration::from_secs(30);
-/// A process with more CPU time than this since its last return of memory may have memory to return.
-const WORK: Duration = Duration::from_millis(10);
-/// So does a process whose resident memory has grown by more than this many kibibytes: rare events take little time, and
-/// read pages of the program. A CNI call after a rest reads less, and finds its pages at the next call.
-const GROWTH: u64 = 4 << 10;
 /// Number of checks between two returns for growth: a process that needs its pages for each event keeps them for minutes.
 const PATIENCE: u32 = 30;
 
@@ -41,6 +47,11 @@ struct Pace {
     interval: Duration,
     /// A process with less CPU time than this between two checks is idle.
     idle: Duration,
+    /// A process with more CPU time than this since its last return of memory may have memory to return.
+    work: Duration,
+    /// So does a process whose resident memory has grown by more than this many kibibytes since then, if it is given: rare
+    /// events take little time, and read pages of the program.
+    growth: Option<u64>,
     /// Whether a busy process drops pages of its program.
     drops_pages: bool,
 }
@@ -52,6 +63,19 @@ struct Pace {
 /// # Errors
 /// Only if the runtime cannot be created (no epoll, no free file descriptors).
 pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
+    run_at(&USUAL, main)
+}
+
+/// [`run`] for a daemon whose callers wait for its answer: it keeps the pages of its program after a few calls, so that
+/// the first call after a rest need not read them again.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_for_callers<F: Future>(main: F) -> io::Result<F::Output> {
+    run_at(&FOR_CALLERS, main)
+}
+
+fn run_at<F: Future>(usual: &'static Pace, main: F) -> io::Result<F::Output> {
     // Name resolution, key generation and large admission reviews are the only blocking work of a controller; one
     // thread does it. The thread ends after 10 s without work, and its heap is returned when the process is idle.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -60,7 +84,7 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
         .on_thread_start(yield_to_requests)
         .build()?;
     linux::memory::share_one_heap();
-    runtime.spawn(give_back_at_rest());
+    runtime.spawn(give_back_at_rest(usual));
     let output = runtime.block_on(main);
     // A hanging name resolution must not delay the end of the process.
     runtime.shutdown_background();
@@ -75,13 +99,13 @@ fn yield_to_requests() {
     }
 }
 
-async fn give_back_at_rest() {
+async fn give_back_at_rest(usual: &'static Pace) {
     let mut memory = Memory::default();
     let began = tokio::time::Instant::now();
     loop {
-        let pace = if began.elapsed() < START { FIRST } else { USUAL };
+        let pace = if began.elapsed() < START { &FIRST } else { usual };
         tokio::time::sleep(pace.interval).await;
-        let returned = match memory.next(&pace, worked(), linux::memory::resident) {
+        let returned = match memory.next(pace, worked(), linux::memory::resident) {
             Ok(Step::Keep) => Ok(()),
             Ok(Step::DropPages) => linux::memory::drop_pages(),
             Ok(Step::GiveBack) => give_back(&mut memory),
@@ -140,15 +164,19 @@ impl Memory {
         let is_idle = worked.saturating_sub(self.looked) < pace.idle;
         self.looked = worked;
         if let Some((then, left)) = self.gave
-            && worked.saturating_sub(then) <= WORK
+            && worked.saturating_sub(then) <= pace.work
         {
             let is_early = self.patience > 0;
             self.patience = self.patience.saturating_sub(1);
-            if is_early || !is_idle || !pace.drops_pages || resident()? <= left + GROWTH {
-                return Ok(Step::Keep);
+            if let Some(growth) = pace.growth
+                && !is_early
+                && is_idle
+                && resident()? > left + growth
+            {
+                self.patience = PATIENCE;
+                return Ok(Step::GiveBack);
             }
-            self.patience = PATIENCE;
-            return Ok(Step::GiveBack);
+            return Ok(Step::Keep);
         }
         Ok(if is_idle {
             Step::GiveBack
@@ -243,6 +271,22 @@ mod tests {
             assert_eq!(next(&USUAL, busy), Step::DropPages);
         }
         assert_eq!(next(&USUAL, 1510), Step::GiveBack);
+    }
+
+    #[test]
+    fn process_for_callers_keeps_pages_of_little_work() {
+        let mut memory = Memory::default();
+        assert_eq!(next(&mut memory, &FIRST, 10, 9), Step::GiveBack);
+        assert_eq!(
+            next(&mut memory, &FIRST, 40, 12),
+            Step::Keep,
+            "it has just started"
+        );
+        for call in [50, 60, 110] {
+            assert_eq!(next(&mut memory, &FOR_CALLERS, call, 6), Step::Keep);
+        }
+        assert_eq!(next(&mut memory, &FOR_CALLERS, 111, 6), Step::GiveBack);
+        assert_eq!(next(&mut memory, &USUAL, 122, 6), Step::GiveBack);
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             process::run(multus::thin::entrypoint::run(args))?
         }
         // The configuration of multus-daemon determines its log.
-        Command::MultusDaemon(args) => process::run(multus::run(args))?,
+        Command::MultusDaemon(args) => process::run_for_callers(multus::run(args))?,
         Command::KubeconfigGenerator(args) => {
             logging::start(Format::Text, logging::DEFAULT);
             process::run(multus::certificate::generator::run(args))?

@@ -526,6 +526,8 @@ impl Arena {
                 times.extend(alone(who, 1)?.add);
             }
         }
+        std::thread::sleep(REST);
+        let few = daemon.memory()?;
         let rests_ended = Daemon::steps()?;
         let usual = [alone(direct, USUAL)?.add, alone(multus, USUAL)?.add];
         let in_steps = [rests_ended.since(&begun), Daemon::steps()?.since(&rests_ended)];
@@ -540,6 +542,7 @@ impl Arena {
         let each = cpu.as_secs_f64() * 1e3 / f64::from(u32::try_from(MANY).unwrap_or(u32::MAX));
         Ok(format!(
             "daemon with {} pods on its node: {} KiB Pss idle ({} anonymous), {} KiB after {MANY} attachments ({} anonymous)\n\
+             {} KiB at rest after {RESTS} more ({} anonymous)\n\
              \"{}\": {each:.2} ms of the daemon's CPU for ADD and DEL\n\
              ADD, median:   direct  multus (a second network more)\n\
              after a rest{:>8.1}{:>8.1} ms (in order: {in_order})\n\
@@ -551,6 +554,8 @@ impl Arena {
             idle.1,
             after.0,
             after.1,
+            few.0,
+            few.1,
             case.name,
             rested[0],
             rested[1],
