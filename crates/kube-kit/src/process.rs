@@ -276,17 +276,17 @@ mod tests {
     #[test]
     fn process_for_callers_keeps_pages_of_little_work() {
         let mut memory = Memory::default();
-        assert_eq!(next(&mut memory, &FIRST, 10, 9), Step::GiveBack);
+        assert_eq!(next(&mut memory, &FIRST, 1, 9), Step::GiveBack);
         assert_eq!(
             next(&mut memory, &FIRST, 40, 12),
             Step::Keep,
             "it has just started"
         );
-        for call in [50, 60, 110] {
-            assert_eq!(next(&mut memory, &FOR_CALLERS, call, 6), Step::Keep);
+        for call in [50, 60, 101] {
+            assert_eq!(next(&mut memory, &FOR_CALLERS, call, 11), Step::Keep);
         }
-        assert_eq!(next(&mut memory, &FOR_CALLERS, 111, 6), Step::GiveBack);
-        assert_eq!(next(&mut memory, &USUAL, 122, 6), Step::GiveBack);
+        assert_eq!(next(&mut memory, &FOR_CALLERS, 102, 11), Step::GiveBack);
+        assert_eq!(next(&mut memory, &USUAL, 113, 6), Step::GiveBack);
     }
 
     #[test]
