@@ -17,12 +17,13 @@ const USUAL: Pace = Pace {
     idle: Duration::from_millis(20),
     work: Duration::from_millis(10),
     growth: Some(4 << 10),
+    call: None,
     drops_pages: true,
 };
-/// The checks of a process [that callers wait for](run_for_callers).
+/// The checks of a process [that callers wait for](run_for_callers). A CNI call takes some 10 ms of CPU time.
 const FOR_CALLERS: Pace = Pace {
-    work: Duration::from_millis(100),
-    growth: Some(8 << 10),
+    work: Duration::from_millis(250),
+    call: Some(Duration::from_millis(3)),
     ..USUAL
 };
 /// The checks after the start, whose work leaves the most memory behind. The work of the following seconds needs many of
@@ -32,11 +33,13 @@ const FIRST: Pace = Pace {
     idle: Duration::from_millis(2),
     work: Duration::from_millis(100),
     growth: None,
+    call: None,
     drops_pages: false,
 };
 /// Duration of the first checks.
 const START: Duration = Duration::from_secs(30);
-/// Number of checks between two returns for growth: a process that needs its pages for each event keeps them for minutes.
+/// Number of checks between two returns for growth, and between a call and such a return: a process that needs its pages
+/// for each event or call keeps them for five minutes.
 const PATIENCE: u32 = 30;
 
 /// Niceness of the thread for blocking work.
@@ -52,6 +55,8 @@ struct Pace {
     /// So does a process whose resident memory has grown by more than this many kibibytes since then, if it is given: rare
     /// events take little time, and read pages of the program.
     growth: Option<u64>,
+    /// More CPU time than this between two checks is a call, if it is given: the process may need its memory again soon.
+    call: Option<Duration>,
     /// Whether a busy process drops pages of its program.
     drops_pages: bool,
 }
@@ -66,8 +71,8 @@ pub fn run<F: Future>(main: F) -> io::Result<F::Output> {
     run_at(&USUAL, main)
 }
 
-/// [`run`] for a daemon whose callers wait for its answer: it keeps the pages of its program after a few calls, so that
-/// the first call after a rest need not read them again.
+/// [`run`] for a daemon whose callers wait for its answer: it keeps the pages of its program for five minutes after a
+/// few calls, so that the next one need not read them again.
 ///
 /// # Errors
 /// As [`run`].
@@ -99,11 +104,15 @@ fn yield_to_requests() {
     }
 }
 
-async fn give_back_at_rest(usual: &'static Pace) {
+async fn give_back_at_rest(usual: &Pace) {
+    let _ = tokio::time::timeout(START, check_at(&FIRST)).await;
+    check_at(usual).await;
+}
+
+/// Checks without end. The first idle check returns memory.
+async fn check_at(pace: &Pace) {
     let mut memory = Memory::default();
-    let began = tokio::time::Instant::now();
     loop {
-        let pace = if began.elapsed() < START { &FIRST } else { usual };
         tokio::time::sleep(pace.interval).await;
         let returned = match memory.next(pace, worked(), linux::memory::resident) {
             Ok(Step::Keep) => Ok(()),
@@ -161,8 +170,12 @@ impl Memory {
         worked: Duration,
         resident: impl FnOnce() -> io::Result<u64>,
     ) -> io::Result<Step> {
-        let is_idle = worked.saturating_sub(self.looked) < pace.idle;
+        let spent = worked.saturating_sub(self.looked);
         self.looked = worked;
+        let is_idle = spent < pace.idle;
+        if pace.call.is_some_and(|call| spent > call) {
+            self.patience = PATIENCE;
+        }
         if let Some((then, left)) = self.gave
             && worked.saturating_sub(then) <= pace.work
         {
@@ -274,19 +287,31 @@ mod tests {
     }
 
     #[test]
-    fn process_for_callers_keeps_pages_of_little_work() {
+    fn start_keeps_pages_after_its_first_return() {
         let mut memory = Memory::default();
         assert_eq!(next(&mut memory, &FIRST, 1, 9), Step::GiveBack);
-        assert_eq!(
-            next(&mut memory, &FIRST, 40, 12),
-            Step::Keep,
-            "it has just started"
-        );
-        for call in [50, 60, 101] {
-            assert_eq!(next(&mut memory, &FOR_CALLERS, call, 11), Step::Keep);
+        for work in [40, 101, 102] {
+            let step = if work == 102 { Step::GiveBack } else { Step::Keep };
+            assert_eq!(next(&mut memory, &FIRST, work, 12), step, "after {work} ms");
         }
-        assert_eq!(next(&mut memory, &FOR_CALLERS, 102, 11), Step::GiveBack);
-        assert_eq!(next(&mut memory, &USUAL, 113, 6), Step::GiveBack);
+    }
+
+    #[test]
+    fn process_for_callers_keeps_pages_for_minutes_after_a_call() {
+        let mut memory = Memory::default();
+        let mut next = |milliseconds| next(&mut memory, &FOR_CALLERS, milliseconds, 20);
+        assert_eq!(next(1), Step::GiveBack);
+        assert_eq!(next(12), Step::Keep, "a call");
+        for _ in 0..PATIENCE - 1 {
+            assert_eq!(next(12), Step::Keep);
+        }
+        assert_eq!(next(23), Step::Keep, "one more call");
+        for _ in 0..PATIENCE - 1 {
+            assert_eq!(next(23), Step::Keep);
+        }
+        assert_eq!(next(23), Step::GiveBack);
+        assert_eq!(next(274), Step::DropPages, "many calls");
+        assert_eq!(next(275), Step::GiveBack);
     }
 
     #[test]
