@@ -105,19 +105,21 @@ fn yield_to_requests() {
 }
 
 async fn give_back_at_rest(usual: &Pace) {
-    let _ = tokio::time::timeout(START, check_at(&FIRST)).await;
-    check_at(usual).await;
+    let mut memory = Memory::default();
+    let _ = tokio::time::timeout(START, check_at(&FIRST, &mut memory)).await;
+    // The next idle check returns what the start has left behind.
+    memory.gave = None;
+    check_at(usual, &mut memory).await;
 }
 
-/// Checks without end. The first idle check returns memory.
-async fn check_at(pace: &Pace) {
-    let mut memory = Memory::default();
+/// Checks without end.
+async fn check_at(pace: &Pace, memory: &mut Memory) {
     loop {
         tokio::time::sleep(pace.interval).await;
         let returned = match memory.next(pace, worked(), linux::memory::resident) {
             Ok(Step::Keep) => Ok(()),
             Ok(Step::DropPages) => linux::memory::drop_pages(),
-            Ok(Step::GiveBack) => give_back(&mut memory),
+            Ok(Step::GiveBack) => give_back(memory),
             Err(error) => Err(error),
         };
         if let Err(error) = returned {
