@@ -9,7 +9,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clap::Parser;
@@ -53,21 +53,16 @@ pub(crate) fn on_a_host(name: &str, test: impl FnOnce(&mut Host) + Send + 'stati
 }
 
 /// Waits until `probe` returns a value. After the deadline it prints the state of server and daemon.
-pub(crate) fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + FAR;
-    loop {
-        if let Some(found) = probe() {
-            return found;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "{what} never came\nleases of the server:\n{}\nrecords: {:?}\nlog of the server:\n{}",
+pub(crate) fn wait_for<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
+    let found = cluster::wait::until_some(what, FAR, probe, || {
+        format!(
+            "\nleases of the server:\n{}\nrecords: {:?}\nlog of the server:\n{}",
             server_leases(),
             records(),
             server_log(),
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        )
+    });
+    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The host: this thread's namespaces.

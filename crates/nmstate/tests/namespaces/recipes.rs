@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use weft_nmstate::dry_run::outcome;
@@ -103,19 +102,14 @@ impl Node {
 
     /// Waits until the report satisfies a condition.
     fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) {
-        let started = Instant::now();
-        loop {
-            let report = self.report();
-            if such(&report) {
-                return;
-            }
-            assert!(
-                started.elapsed() < victim::DEADLINE,
-                "no {what}: {report:#}\n{}",
-                self.host.log()
-            );
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
+        let evidence = || format!("\n{:#}\n{}", self.report(), self.host.log());
+        let found = cluster::wait::until_some(
+            what,
+            victim::DEADLINE,
+            || such(&self.report()).then_some(()),
+            evidence,
+        );
+        found.unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// A bridge over the spare card, for recipes that change one.

@@ -1,7 +1,6 @@
 //! Hosts with NetworkManager that a change cuts off, or that are left in the middle of one.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weft_nmstate::dry_run::outcome;
@@ -12,9 +11,6 @@ use crate::beyond::{Beyond, GATEWAY, Lease, apply};
 use crate::host::{Host, interface, wait};
 use crate::kernel::takeover;
 use crate::victim;
-
-/// Poll interval.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A host whose wire leads to a gateway and name server, which gives it its address too.
 struct Connected {
@@ -57,19 +53,17 @@ impl Connected {
 
     /// Waits until the report satisfies a condition.
     fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) -> Value {
-        let started = Instant::now();
-        loop {
-            let report = self.report();
-            if such(&report) {
-                return report;
-            }
-            assert!(
-                started.elapsed() < victim::DEADLINE,
-                "no {what}: {report:#}\n{}",
-                self.host.log()
-            );
-            std::thread::sleep(PAUSE);
-        }
+        let evidence = || format!("\n{:#}\n{}", self.report(), self.host.log());
+        let found = cluster::wait::until_some(
+            what,
+            victim::DEADLINE,
+            || {
+                let report = self.report();
+                such(&report).then_some(report)
+            },
+            evidence,
+        );
+        found.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Applies a change that must fail, and returns the cause.
