@@ -16,7 +16,7 @@ const USUAL: Pace = Pace {
     interval: Duration::from_secs(10),
     idle: Duration::from_millis(20),
     work: Duration::from_millis(10),
-    growth: Some(1 << 10),
+    growth: Some(4 << 10),
     call: None,
     drops_pages: true,
 };
@@ -321,13 +321,13 @@ mod tests {
         let mut memory = Memory::default();
         assert_eq!(next(&mut memory, &FIRST, 1, 9), Step::GiveBack);
         assert_eq!(next(&mut memory, &FIRST, 2, 12), Step::Keep, "the start reads on");
-        assert_eq!(next(&mut memory, &USUAL, 3, 4), Step::Keep);
-        assert_eq!(next(&mut memory, &USUAL, 4, 5), Step::GiveBack);
+        assert_eq!(next(&mut memory, &USUAL, 3, 7), Step::Keep);
+        assert_eq!(next(&mut memory, &USUAL, 4, 8), Step::GiveBack);
         // Memory that grows again at once is needed.
         for _ in 0..PATIENCE {
-            assert_eq!(next(&mut memory, &USUAL, 5, 5), Step::Keep);
+            assert_eq!(next(&mut memory, &USUAL, 5, 8), Step::Keep);
         }
-        assert_eq!(next(&mut memory, &USUAL, 5, 5), Step::GiveBack);
+        assert_eq!(next(&mut memory, &USUAL, 5, 8), Step::GiveBack);
     }
 
     #[tokio::test]
