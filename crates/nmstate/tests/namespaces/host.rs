@@ -7,6 +7,8 @@ use cluster::{Home, NetworkManager, Quiet};
 use serde_json::Value;
 use weft_nmstate::engine::{Backend, Engine};
 
+use crate::victim;
+
 /// The host of a test: it has the calling thread, and every thread that it starts.
 #[derive(Debug)]
 pub(crate) struct Host(NetworkManager);
@@ -31,6 +33,22 @@ impl Host {
     /// The library on a thread on this host.
     pub(crate) fn engine(&self) -> Engine {
         Engine::start(Backend::NetworkManager).unwrap()
+    }
+
+    /// The state of this host.
+    pub(crate) fn report(&self, engine: &Engine) -> Value {
+        wait(engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+    }
+
+    /// Waits until the report satisfies a condition.
+    pub(crate) fn wait_for(&self, engine: &Engine, what: &str, such: impl Fn(&Value) -> bool) -> Value {
+        let found = cluster::wait::until_some(
+            what,
+            victim::DEADLINE,
+            || Some(self.report(engine)).filter(&such),
+            || format!("\n{:#}\n{}", self.report(engine), self.log()),
+        );
+        found.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The profiles that NetworkManager keeps on the host, by interface, sorted.

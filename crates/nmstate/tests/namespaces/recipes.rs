@@ -12,7 +12,6 @@ use weft_nmstate::render::{NodeFacts, render};
 use crate::beyond::{Beyond, GATEWAY, Lease, apply};
 use crate::host::{Host, interface, wait};
 use crate::shared::{Place, RECIPES, spec};
-use crate::victim;
 
 /// A node with `eth0` for its uplink and `eth1` to spare, on a wire with a DHCP server.
 struct Node {
@@ -93,7 +92,7 @@ impl Node {
     }
 
     fn report(&self) -> Value {
-        wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()))
+        self.host.report(&self.engine)
     }
 
     fn eth1(&self) -> Value {
@@ -101,15 +100,8 @@ impl Node {
     }
 
     /// Waits until the report satisfies a condition.
-    fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) {
-        let evidence = || format!("\n{:#}\n{}", self.report(), self.host.log());
-        let found = cluster::wait::until_some(
-            what,
-            victim::DEADLINE,
-            || such(&self.report()).then_some(()),
-            evidence,
-        );
-        found.unwrap_or_else(|error| panic!("{error}"));
+    fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) -> Value {
+        self.host.wait_for(&self.engine, what, such)
     }
 
     /// A bridge over the spare card, for recipes that change one.

@@ -48,22 +48,12 @@ impl Connected {
     }
 
     fn report(&self) -> Value {
-        wait(self.engine.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()))
+        self.host.report(&self.engine)
     }
 
     /// Waits until the report satisfies a condition.
     fn wait_for(&self, what: &str, such: impl Fn(&Value) -> bool) -> Value {
-        let evidence = || format!("\n{:#}\n{}", self.report(), self.host.log());
-        let found = cluster::wait::until_some(
-            what,
-            victim::DEADLINE,
-            || {
-                let report = self.report();
-                such(&report).then_some(report)
-            },
-            evidence,
-        );
-        found.unwrap_or_else(|error| panic!("{error}"))
+        self.host.wait_for(&self.engine, what, such)
     }
 
     /// Applies a change that must fail, and returns the cause.
@@ -91,7 +81,7 @@ impl Connected {
     /// The next handler starts, and first rolls back the uncommitted change.
     fn succeed(&self) {
         let successor = Engine::start_in(Backend::NetworkManager, self.state.path()).unwrap();
-        wait(successor.report()).unwrap_or_else(|error| panic!("{error}\n{}", self.host.log()));
+        self.host.report(&successor);
     }
 
     /// NetworkManager is killed and starts again.
