@@ -25,6 +25,8 @@ use crate::wait;
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// Number of attempts of a start: another process may take a port between its choice and its use.
 const ATTEMPTS: usize = 3;
+/// Logs the metadata of every answer, and before it those of each write: its effect is visible before its answer is logged.
+const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata","verbs":["create","update","patch","delete","deletecollection"]},{"level":"Metadata","omitStages":["RequestReceived"]}]}"#;
 /// Kubeconfig of the garbage collector.
 const COLLECTOR: &str = "collector.kubeconfig";
 
@@ -88,7 +90,7 @@ impl ApiServer {
         ["ca.crt", "ca.key"].map(|name| self.dir.join("pki").join(name))
     }
 
-    /// The audit log of all requests, one JSON object per line.
+    /// The audit log, one JSON object per line: the answer of each request, and before it the start of each write.
     pub fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
     }
@@ -122,7 +124,7 @@ impl ApiServer {
         )?;
         let tokens = pki.token_file(control_plane::USERS)?;
         let policy = dir.join("audit-policy.json");
-        fs::write(&policy, control_plane::AUDIT_POLICY).at("write", &policy)?;
+        fs::write(&policy, AUDIT_POLICY).at("write", &policy)?;
         let [client, peer, port] = [free_port()?, free_port()?, free_port()?];
         let url = format!("https://127.0.0.1:{port}");
         let kubeconfig = dir.join("kubeconfig");

@@ -1,11 +1,12 @@
 //! The administrator of an API server.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
 };
 
 use axum::http::{Method, Request as HttpRequest, StatusCode, header};
@@ -26,6 +27,35 @@ pub struct Admin {
     audit_start: u64,
     client: Client,
     runtime: Runtime,
+}
+
+/// The stage of the first entry of a write. Its effect is visible before its answer is logged.
+const RECEIVED: &str = r#""stage":"RequestReceived""#;
+
+/// Time after which a write without an answer counts as one that a test delays.
+const HANGING: Duration = Duration::from_secs(10);
+
+/// Finds the end of the answer that contains `mark`, and of the answers of all writes that were received before it.
+/// `None` if an answer is missing. Unless `waits`, missing answers of writes do not count.
+fn end_after(log: &str, mark: &str, waits: bool) -> Option<usize> {
+    let id = |line: &'_ str| Some(line.split_once(r#""auditID":""#)?.1.split('"').next()?.to_owned());
+    let (mut position, mut end) = (0, None);
+    let mut open = BTreeSet::new();
+    // The last line may be incomplete.
+    for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+        position += line.len();
+        match (line.contains(RECEIVED), end) {
+            (true, None) => open.extend(id(line)),
+            (true, Some(_)) => {}
+            (false, _) => {
+                let is_awaited = id(line).is_some_and(|id| open.remove(&id));
+                if line.contains(mark) || (end.is_some() && is_awaited) {
+                    end = Some(position);
+                }
+            }
+        }
+    }
+    end.filter(|_| open.is_empty() || !waits)
 }
 
 /// An answer of the API server.
@@ -231,30 +261,29 @@ impl Admin {
         events.iter().map(line).collect()
     }
 
-    /// Returns the current end of the audit log, after all answered requests.
+    /// Returns the current end of the audit log, after the answers of all writes whose effects are visible.
     pub fn mark(&self) -> u64 {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // Entries are written shortly after the answer, but in order.
         let unique = format!("/version?mark={}", COUNT.fetch_add(1, Ordering::Relaxed));
         self.send(Method::GET, &unique, None);
+        let hanging = Instant::now() + HANGING;
         until("the audit log", || {
             let log = self.audit_between(self.audit_start, u64::MAX);
-            match log
-                .rfind(&format!("\"{unique}\""))
-                .and_then(|at| Some(at + log[at..].find('\n')?))
-            {
-                Some(end) => Ok(self.audit_start + u64::try_from(end).unwrap_or_default() + 1),
-                None => Err(format!("no {unique} in it")),
+            match end_after(&log, &format!("\"{unique}\""), Instant::now() < hanging) {
+                Some(end) => Ok(self.audit_start + u64::try_from(end).unwrap_or_default()),
+                None => Err(format!("no {unique} in it, or no answer of a write before it")),
             }
         })
     }
 
-    /// Returns the audit log entries since a [mark](Self::mark).
+    /// Returns the audit log entries of answers since a [mark](Self::mark).
     pub fn entries_since(&self, mark: u64) -> Vec<Value> {
         let end = self.mark();
         let lines = self.audit_between(mark, end);
-        let entries = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
-        entries.collect()
+        let answers = lines.lines().filter(|line| !line.contains(RECEIVED));
+        answers
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
     fn audit_between(&self, start: u64, end: u64) -> String {
@@ -306,4 +335,37 @@ async fn client(kubeconfig: &Path, account: Option<&str>) -> Client {
 fn warning_text(header: &str) -> Option<String> {
     let quoted = header.splitn(3, ' ').nth(2)?;
     serde_json::from_str(quoted).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(id: &str) -> String {
+        format!("{{{RECEIVED},\"auditID\":\"{id}\"}}\n")
+    }
+
+    fn answered(id: &str, uri: &str) -> String {
+        format!("{{\"stage\":\"ResponseComplete\",\"auditID\":\"{id}\",\"uri\":\"{uri}\"}}\n")
+    }
+
+    #[test]
+    fn mark_is_after_the_answers_of_writes_that_were_received_before() {
+        let before = received("a") + &received("b") + &answered("b", "/b") + &answered("m", "mark");
+        let end = |log: &str, waits: bool| end_after(log, "mark", waits);
+        assert_eq!(end(&before, true), None, "the answer of a is missing");
+        assert_eq!(end(&before, false), Some(before.len()));
+        let answer = answered("a", "/a");
+        assert_eq!(
+            end(&(before.clone() + answer.trim_end()), true),
+            None,
+            "an incomplete line"
+        );
+        let all = before.clone() + &received("later") + &answer;
+        assert_eq!(
+            end(&(all.clone() + &answered("later", "/later")), true),
+            Some(all.len())
+        );
+        assert_eq!(end(&received("a"), false), None, "no mark");
+    }
 }

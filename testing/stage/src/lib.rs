@@ -35,6 +35,7 @@
 //! * [`Hold`] delays watches.
 //! * [`Account`] sends requests with the credentials of one account. [`Rights`] are what it may do.
 //! * [`Line`] is a connection that can be cut.
+//! * [`prometheus`] checks and evaluates rules.
 //!
 //! A component adds its CRDs, rights and settings, usually as a `Stage` that dereferences to its [`Server`].
 
@@ -49,6 +50,7 @@ mod account;
 mod admin;
 mod hold;
 mod line;
+pub mod prometheus;
 mod rights;
 mod server;
 mod store;

@@ -123,6 +123,7 @@ impl Node {
         log.lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .filter(|entry| entry["userAgent"] == agent && entry["objectRef"]["name"] == self.name)
+            .filter(|entry| entry["stage"] == "ResponseComplete")
             .map(|entry| {
                 let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
                 (entry["verb"].as_str().unwrap_or_default().to_owned(), code)

@@ -287,6 +287,7 @@ fn add_makes_few_api_requests() {
         let log = fs::read_to_string(api().audit_log()).map_err(|error| error.to_string())?;
         if log
             .lines()
+            .filter(|line| line.contains(r#""stage":"ResponseComplete""#))
             .any(|line| line.contains(&user) && line.contains(r#""subresource":"status""#))
         {
             Ok(log)

@@ -1,7 +1,5 @@
 //! The deployed rules, parsed and evaluated by Prometheus.
 
-use std::fs;
-
 use kube_kit::object::Owner;
 use operator::{
     cluster_facts::{Cluster, NodeState, Platform},
@@ -13,8 +11,7 @@ use operator::{
     settings::Prometheus,
 };
 use serde_json::{Value, json};
-
-use crate::prometheus::{programs, run};
+use stage::prometheus;
 
 /// The groups of each `PrometheusRule` of a full deployment, by the name of the object.
 pub(crate) fn rules() -> Vec<(String, Value)> {
@@ -63,24 +60,19 @@ pub(crate) fn rules() -> Vec<(String, Value)> {
 
 /// Runs tests of the rules of one object.
 fn evaluate(object: &str, interval: &str, tests: &Value) {
-    let Some(programs) = programs() else { return };
-    let dir = tempfile::tempdir().expect("a folder");
+    let Some(programs) = prometheus::programs() else {
+        return;
+    };
     let rules = rules();
     let (_, spec) = rules.iter().find(|(name, _)| name == object).expect("the rules");
-    fs::write(dir.path().join("rules.json"), spec.to_string()).expect("a file");
-    let groups = spec["groups"].as_array().expect("groups").iter();
-    let order: Vec<_> = groups.map(|group| group["name"].clone()).collect();
-    let unit = json!({
-        "rule_files": ["rules.json"], "evaluation_interval": interval, "group_eval_order": order, "tests": tests,
-    });
-    fs::write(dir.path().join("tests.json"), unit.to_string()).expect("a file");
-    let mut test = programs.command("usr/bin/promtool");
-    run(test.args(["test", "rules", "tests.json"]).current_dir(dir.path()));
+    prometheus::test(&programs, spec, interval, tests);
 }
 
 #[test]
 fn prometheus_accepts_the_rules() {
-    let Some(programs) = programs() else { return };
+    let Some(programs) = prometheus::programs() else {
+        return;
+    };
     let names: Vec<_> = rules().into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
@@ -89,14 +81,8 @@ fn prometheus_accepts_the_rules() {
             "prometheus-rules-cluster-network-addons-operator"
         ]
     );
-    for (name, spec) in rules() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let file = dir.path().join(format!("{name}.json"));
-        fs::write(&file, spec.to_string()).expect("a file");
-        let mut check = programs.command("usr/bin/promtool");
-        run(check
-            .args(["check", "rules", "--lint=all", "--lint-fatal"])
-            .arg(&file));
+    for (_, spec) in rules() {
+        prometheus::check(&programs, &spec);
     }
 }
 

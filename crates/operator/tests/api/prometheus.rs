@@ -5,39 +5,15 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use cluster::{Error, Home, Packages, Quiet, free_port, wait};
+use cluster::{Packages, free_port, wait};
 use serde_json::{Value, json};
+use stage::prometheus::programs;
 use tempfile::TempDir;
 
 use crate::{
     alerts,
     fixture::{DEADLINE, Fixture},
 };
-
-/// Prometheus' programs, installed if possible.
-pub(crate) fn programs() -> Option<Packages> {
-    match Home::from_env().and_then(|home| Packages::ensure_prometheus(&home, &mut Quiet)) {
-        Ok(packages) => Some(packages),
-        Err(Error::Missing(why)) => {
-            println!("skipped: {why}");
-            None
-        }
-        Err(error) => panic!("Prometheus cannot be brought in: {error}"),
-    }
-}
-
-/// Runs a program to its successful end, and returns its output.
-pub(crate) fn run(command: &mut Command) -> String {
-    let output = command.output().expect("a program");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{command:?}\n{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
 
 /// A Prometheus that scrapes an operator with the configuration of its `ServiceMonitor`.
 struct Prometheus {

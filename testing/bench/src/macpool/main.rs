@@ -200,7 +200,8 @@ fn pod_events(api: &ApiServer, server: &Server) -> anyhow::Result<(usize, usize)
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let calls = entries.filter(|entry| {
         let agent = entry["userAgent"].as_str().unwrap_or_default();
-        agent.starts_with("weft/kubemacpool") && entry["verb"] != "watch"
+        let is_answer = entry["stage"] == "ResponseComplete";
+        is_answer && agent.starts_with("weft/kubemacpool") && entry["verb"] != "watch"
     });
     Ok((3 * PODS, calls.count()))
 }
