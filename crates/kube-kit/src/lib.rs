@@ -27,6 +27,7 @@ mod defaults;
 pub mod document;
 pub mod duration;
 pub mod events;
+pub mod exec;
 pub mod finalizers;
 #[cfg(feature = "grpc")]
 pub mod grpc;

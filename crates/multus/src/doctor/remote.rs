@@ -2,20 +2,15 @@
 //! permissions.
 
 use super::report::Report;
-use crate::sandbox::PodRef;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::api::AttachParams;
-use kube::client::UpgradeConnectionError;
 use kube::{Api, Client};
 use kube_kit::client::message;
 use kube_kit::connection::{self, Flags};
-use kube_kit::pod;
+use kube_kit::{exec, pod};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
 /// API paths of the multus daemon's pods in all namespaces, and of all nodes.
@@ -27,7 +22,7 @@ const PROGRAM: [&str; 4] = ["/weft", "doctor", "--output", "json"];
 const REPAIR: &str = "--repair";
 /// Timeout of one node: longer than the timeouts of the program on the node.
 const TIMEOUT: Duration = Duration::from_mins(22);
-/// Size limit of a node's output, in bytes.
+/// Size limit of a node's output, in bytes; a truncated report is invalid.
 const LONGEST: u64 = 16 << 20;
 const RUNNING: &str = "Running";
 
@@ -123,8 +118,8 @@ struct PodStatus {
 /// A running multus daemon pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DaemonPod {
-    pod: PodRef,
-    container: String,
+    namespace: String,
+    container: exec::Container,
 }
 
 /// Checks one node.
@@ -185,16 +180,14 @@ fn daemon_pods_in(pods: Vec<PodObject>) -> BTreeMap<String, DaemonPod> {
     let daemon_pod = |pod: PodObject| {
         let containers = pod.spec.containers;
         let named = containers.iter().find(|container| container.name == CONTAINER);
-        let container = named.or(containers.first())?.name.clone();
-        let pod_ref = PodRef {
-            namespace: pod.metadata.namespace,
-            name: pod.metadata.name,
-            uid: None,
+        let container = exec::Container {
+            name: named.or(containers.first())?.name.clone(),
+            pod: pod.metadata.name,
         };
         Some((
             pod.spec.node_name,
             DaemonPod {
-                pod: pod_ref,
+                namespace: pod.metadata.namespace,
                 container,
             },
         ))
@@ -209,14 +202,15 @@ async fn run_doctor(
     daemon_pod: &DaemonPod,
     repair: bool,
 ) -> Result<Report, Error> {
-    let pod = format!("{}/{}", daemon_pod.pod.namespace, daemon_pod.pod.name);
-    let (node, overdue_pod) = (node.to_owned(), pod.clone());
-    let run = timeout(TIMEOUT, run(client, daemon_pod, repair)).await;
+    let DaemonPod { namespace, container } = daemon_pod;
+    let pod = format!("{namespace}/{}", container.pod);
+    let node = node.to_owned();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let command = PROGRAM.into_iter().chain(repair.then_some(REPAIR));
+    let command = command.map(str::to_owned).collect();
+    let run = timeout(TIMEOUT, exec::run(&pods, container, command, LONGEST)).await;
     let Ok(outcome) = run else {
-        return Err(Error::Overdue {
-            node,
-            pod: overdue_pod,
-        });
+        return Err(Error::Overdue { node, pod });
     };
     match outcome {
         Ok(output) => serde_json::from_slice(&output.stdout).map_err(|_| Error::NoReport {
@@ -224,74 +218,11 @@ async fn run_doctor(
             pod,
             cause: output.cause(),
         }),
-        Err(error) if is_forbidden(&error) => Err(Error::Forbidden { node, pod }),
+        Err(error) if exec::is_forbidden(&error) => Err(Error::Forbidden { node, pod }),
         Err(error) => {
             let cause = message(&error);
             Err(Error::Exec { node, pod, cause })
         }
-    }
-}
-
-/// Output of the program.
-struct Output {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    status: Option<Status>,
-}
-
-impl Output {
-    fn cause(&self) -> String {
-        let stderr = String::from_utf8_lossy(&self.stderr);
-        if !stderr.trim().is_empty() {
-            return stderr.trim().to_owned();
-        }
-        let message = self.status.as_ref().and_then(|status| status.message.clone());
-        message.unwrap_or_else(|| "no output".to_owned())
-    }
-}
-
-async fn run(client: &Client, daemon_pod: &DaemonPod, repair: bool) -> Result<Output, kube::Error> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &daemon_pod.pod.namespace);
-    let command = PROGRAM.into_iter().chain(repair.then_some(REPAIR));
-    let params = AttachParams::default()
-        .container(daemon_pod.container.clone())
-        .stdin(false)
-        .stdout(true)
-        .stderr(true);
-    let command: Vec<_> = command.collect();
-    let mut process = pods.exec(&daemon_pod.pod.name, command, &params).await?;
-    let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
-    let status = async {
-        match status {
-            Some(status) => status.await,
-            None => None,
-        }
-    };
-    let (stdout, stderr, status) = tokio::join!(all_of(stdout), all_of(stderr), status);
-    Ok(Output {
-        stdout,
-        stderr,
-        status,
-    })
-}
-
-/// Reads a stream to its end or to the limit; truncated output is not a valid report.
-async fn all_of(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let mut read = Vec::new();
-    if let Some(stream) = stream {
-        let mut limited = stream.take(LONGEST);
-        let _ = limited.read_to_end(&mut read).await;
-    }
-    read
-}
-
-fn is_forbidden(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code == 403,
-        kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => {
-            status.as_u16() == 403
-        }
-        _ => false,
     }
 }
 
@@ -318,26 +249,8 @@ mod tests {
         let daemon_pods = daemon_pods_in(serde_json::from_value(pods).unwrap());
         let found: Vec<_> = daemon_pods
             .iter()
-            .map(|(node, daemon_pod)| (&**node, &*daemon_pod.pod.name, &*daemon_pod.container))
+            .map(|(node, found)| (&**node, &*found.container.pod, &*found.container.name))
             .collect();
         assert_eq!(found, [("node01", "a", "kube-multus"), ("node04", "d", "other")]);
-    }
-
-    #[test]
-    fn cause_of_missing_report_is_stderr_of_program() {
-        let output = |stderr: &str, message: Option<&str>| Output {
-            stdout: Vec::new(),
-            stderr: stderr.into(),
-            status: message.map(|message| Status {
-                message: Some(message.into()),
-                ..Status::default()
-            }),
-        };
-        assert_eq!(
-            output("error: not root\n", Some("exit 2")).cause(),
-            "error: not root"
-        );
-        assert_eq!(output("", Some("no such file")).cause(), "no such file");
-        assert_eq!(output("", None).cause(), "no output");
     }
 }
