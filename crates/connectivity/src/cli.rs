@@ -5,6 +5,8 @@
 //!            └────────────── 30 s without ──────────────────> no new result ──┘
 //! ```
 //!
+//! With `--matrix`, [`matrix`] has each node connect to the endpoints of these checks instead.
+//!
 //! A result is new if the status had another one when the annotation was written: the source drops the result of a
 //! probe that began before. No clocks are compared: those of the user's machine and of the nodes may differ.
 
@@ -26,8 +28,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::messages;
-use crate::names::{APP, INTERVAL, NAMESPACE, REACHABLE, REQUESTED, SOURCE, TO};
+use crate::names::{APP, INTERVAL, NAMESPACE, REACHABLE, REQUESTED, SOURCE, TARGET, TO};
 
+mod matrix;
 #[cfg(test)]
 mod tests;
 
@@ -45,12 +48,17 @@ Examples:
   weft network check --node node1
   weft network check --failures --context production
   weft network check --stored
+  weft network check --matrix --failures
 
 The pod of network-check-source runs the checks now. You need the right to patch
 them; without it, use --stored.
 
-Exit code: 0 all endpoints are reachable, 1 some are not, or have no new result,
-2 unknown or failed.";
+With --matrix, the pod of network-check-target on each node connects to the same
+endpoints. No result is stored. You need the right to create and get pods/exec
+in namespace openshift-network-diagnostics.
+
+Exit code: 0 all endpoints are reachable, 1 some are not, have no new result, or
+a node gave no results, 2 unknown or failed.";
 
 /// Arguments of `weft network check`.
 #[derive(Clone, Debug, ClapArgs)]
@@ -65,6 +73,9 @@ pub struct Args {
     /// Show the latest results, without running the checks
     #[arg(long)]
     stored: bool,
+    /// Connect to the endpoints from every node, not only from the node of the source
+    #[arg(long, conflicts_with = "stored")]
+    matrix: bool,
     #[command(flatten)]
     cluster: Flags,
 }
@@ -81,6 +92,17 @@ enum Error {
     NoChecks,
     #[error("node {0} has no connectivity checks\nNodes with checks: {1}")]
     NoNode(String, String),
+    #[error(
+        "this cluster has no pods of {TARGET}\nSee `kubectl --namespace {NAMESPACE} describe daemonset {TARGET}`."
+    )]
+    NoTargets,
+    #[error("node {0} has no pod of {TARGET}\nNodes with a pod: {1}")]
+    NoTarget(String, String),
+    #[error(
+        "not allowed to run a program in pod {pod}: {cause}\nThis needs the right to create and get pods/exec in namespace \
+         {NAMESPACE}. `weft network check` without --matrix does not need this right."
+    )]
+    ForbiddenExec { pod: String, cause: String },
     #[error(
         "cannot run the connectivity checks: {0}\nThis needs the right to patch \
          podnetworkconnectivitychecks in namespace {NAMESPACE}. `weft network check --stored` shows their latest results."
@@ -127,6 +149,9 @@ impl Requested {
 /// Runs the checks, unless stored results are wanted, and returns the text to print.
 pub fn answer(args: &Args) -> Answer {
     connection::answer(async {
+        if args.matrix {
+            return matrix::answer(args).await;
+        }
         let client = connection::connect(&args.cluster).await?;
         let api: Api<Check> = Api::namespaced(client, NAMESPACE);
         let checks = list(&api).await?;
@@ -234,6 +259,20 @@ fn target<'a>(check: &'a Check, node: &str) -> &'a str {
     target.unwrap_or_else(|| messages::target(name))
 }
 
+/// A line of a table: an endpoint of a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Row {
+    target: String,
+    endpoint: String,
+    state: State,
+}
+
+impl Row {
+    fn is_reachable(&self) -> bool {
+        matches!(self.state, State::Reachable { .. })
+    }
+}
+
 fn state(check: &Check, requested: &Requested, now: Timestamp) -> State {
     let latest = latest(check);
     let newest = latest
@@ -288,16 +327,15 @@ fn report(checks: &[Check], requested: &Requested, args: &Args, now: Timestamp) 
     for (node, checks) in &nodes {
         let rows: Vec<_> = checks
             .iter()
-            .map(|check| (*check, state(check, requested, now)))
+            .map(|check| Row {
+                target: target(check, node).to_owned(),
+                endpoint: check.spec.target_endpoint.clone(),
+                state: state(check, requested, now),
+            })
             .collect();
-        let of_node = rows
-            .iter()
-            .filter(|(_, state)| matches!(state, State::Reachable { .. }))
-            .count();
-        reached += of_node;
+        reached += rows.iter().filter(|row| row.is_reachable()).count();
         total += rows.len();
-        text += &format!("{node}: {of_node} of {} endpoints reachable\n", rows.len());
-        text += &table(node, &rows, args.failures);
+        text += &section(node, &rows, args.failures);
     }
     let bad = total - reached;
     text += &match bad {
@@ -315,18 +353,20 @@ fn report(checks: &[Check], requested: &Requested, args: &Args, now: Timestamp) 
     Ok(Answer::plain(text, bad == 0))
 }
 
-fn table(node: &str, rows: &[(&Check, State)], failures: bool) -> String {
-    let shown = rows
-        .iter()
-        .filter(|(_, state)| !failures || !matches!(state, State::Reachable { .. }));
-    let rows: Vec<_> = shown
-        .map(|(check, state)| row(target(check, node), check, state))
-        .collect();
-    aligned(&rows)
+/// The results of a node.
+fn section(node: &str, rows: &[Row], failures: bool) -> String {
+    let reached = rows.iter().filter(|row| row.is_reachable()).count();
+    let shown = rows.iter().filter(|row| !failures || !row.is_reachable());
+    let shown: Vec<_> = shown.map(cells).collect();
+    let all = rows.len();
+    format!(
+        "{node}: {reached} of {all} endpoints reachable\n{}",
+        aligned(&shown)
+    )
 }
 
-fn row(target: &str, check: &Check, state: &State) -> [String; 4] {
-    let (mark, remark) = match state {
+fn cells(row: &Row) -> [String; 4] {
+    let (mark, remark) = match &row.state {
         State::Reachable { latency } => ("ok  ", latency.clone()),
         State::Unreachable {
             since: Some(since),
@@ -345,8 +385,8 @@ fn row(target: &str, check: &Check, state: &State) -> [String; 4] {
     };
     [
         format!("  {mark}"),
-        target.to_owned(),
-        check.spec.target_endpoint.clone(),
+        row.target.clone(),
+        row.endpoint.clone(),
         remark,
     ]
 }

@@ -24,12 +24,14 @@ use kube_kit::shutdown::Shutdown;
 use kube_kit::tls::Profile;
 use kube_kit::watch::{self, Change, DeserializeGuard, Options};
 use kube_kit::{auth, client, process};
+use program::terminal;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
 use crate::names;
 
+pub(crate) mod once;
 mod probe;
 mod schedule;
 mod write;
@@ -60,11 +62,16 @@ pub struct Args {
     /// Kubeconfig file, for use outside of a pod
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Connect to this endpoint once, print the result as a line of JSON, and exit; for several endpoints, repeat it
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) once: Vec<String>,
 }
 
 const ENVIRONMENT: &str = "\
 POD_NAME and POD_NAMESPACE name the pod of the program. The program runs the
-checks of that namespace that have the pod as their source.";
+checks of that namespace that have the pod as their source.
+
+With --once, the program needs neither these variables nor an API server.";
 
 /// Settings of the program.
 #[derive(Clone, Debug)]
@@ -88,8 +95,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         tls_min_version,
         tls_cipher_suites,
         kubeconfig,
+        once: endpoints,
     } = args;
     process::end_on_panic();
+    if !endpoints.is_empty() {
+        return Ok(terminal::print(&once::check(&endpoints).await?)?);
+    }
     let shutdown = Shutdown::on_signals().context("cannot listen for signals")?;
     let bind: Bind = listen
         .parse()

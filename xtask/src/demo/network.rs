@@ -41,7 +41,7 @@ pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     for (from, to) in [("alpha", "beta"), ("beta", "alpha")] {
         visits.push(visit(&kubectl, steps, from, to)?);
     }
-    steps.step("waiting until all nodes reach all endpoints: weft network check");
+    steps.step("waiting until all nodes reach all endpoints: weft network check --matrix");
     let check = reached(&built, &kubectl, steps)?;
     steps.step("done");
     print!("{}", story(&before, &nodes(&kubectl)?, &visits, &check));
@@ -130,12 +130,12 @@ fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::
     Ok(visit)
 }
 
-/// Returns the output of `weft network check` once all endpoints without DNS are reachable. This cluster has no DNS
-/// server.
+/// Returns the output of `weft network check --matrix` once all endpoints without DNS are reachable. This cluster has no
+/// DNS server.
 fn reached(built: &image::Built, kubectl: &Kubectl, steps: &mut Steps) -> anyhow::Result<String> {
     let check = || {
         let mut weft = Command::new(&built.weft);
-        weft.args(["network", "check"])
+        weft.args(["network", "check", "--matrix"])
             .env("KUBECONFIG", kubectl.kubeconfig());
         // The exit code also depends on the endpoint with a name.
         let output = weft.output().map_err(|error| error.to_string())?;
@@ -159,12 +159,12 @@ fn is_reached(check: &str) -> Result<(), String> {
             _ => {}
         }
     }
-    // Each node has a target.
-    if reached >= 2 && missing.is_empty() {
+    // Each node reaches its own target and that of the other node.
+    if reached >= 4 && missing.is_empty() {
         Ok(())
     } else {
         Err(format!(
-            "{reached} nodes are reached, and not {}",
+            "{reached} of 4 connections to targets work; unreachable: {}",
             missing.join(", ")
         ))
     }
@@ -191,7 +191,7 @@ fn story(before: &str, after: &str, visits: &[Visit], check: &str) -> String {
         ));
     }
     text.push_str(&format!(
-        "\nweft network check, in a cluster without DNS:\n\n{}",
+        "\nweft network check --matrix, in a cluster without DNS:\n\n{}",
         indented(check)
     ));
     text
@@ -203,20 +203,28 @@ mod tests {
 
     #[test]
     fn endpoints_are_reached_if_only_the_name_is_unreachable() {
-        let text = |more: &str| {
+        let node = |name: &str, more: &str| {
             format!(
-                "node02: 3 of 4 endpoints reachable\n  ok    network-check-target-node01  10.244.1.2:8080  456µs\n  \
-                 ok    network-check-target-node02  10.244.2.2:8080  456µs\n{more}\n1 of 4 is not known to be reachable.\n"
+                "{name}: 3 of 4 endpoints reachable\n  ok    network-check-target-node01  10.244.1.2:8080  456µs\n  \
+                 ok    network-check-target-node02  10.244.2.2:8080  456µs\n{more}\n"
             )
         };
-        let named = "  FAIL  network-check-target-service-cluster  network-check-target:80  since";
+        let text =
+            |more: &str| node("node01", more) + &node("node02", more) + "\n2 of 8 connections failed.\n";
+        let named = "  FAIL  network-check-target-service-cluster  network-check-target:80  failure";
         assert_eq!(is_reached(&text(named)), Ok(()));
+        let alone = is_reached(&(node("node01", named) + "node02: no results\n  pod a is Pending\n"));
+        assert_eq!(
+            alone.unwrap_err(),
+            "2 of 4 connections to targets work; unreachable: "
+        );
         let other = is_reached(&text(
-            "  FAIL  kubernetes-default-service-cluster-0  10.96.0.1:443  since",
+            "  FAIL  kubernetes-default-service-cluster-0  10.96.0.1:443  failed",
         ));
         assert_eq!(
             other.unwrap_err(),
-            "2 nodes are reached, and not kubernetes-default-service-cluster-0"
+            "4 of 4 connections to targets work; unreachable: kubernetes-default-service-cluster-0, \
+             kubernetes-default-service-cluster-0"
         );
         assert!(is_reached("there are no checks\n").is_err());
     }

@@ -1,6 +1,7 @@
 use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
 use rstest::rstest;
 use serde_json::{Value, json};
+use stage::prometheus;
 
 use super::{Context, Part, Rendered, render};
 use crate::{
@@ -131,6 +132,55 @@ fn every_object_can_be_found_again() {
     for object in &rendered.objects {
         assert!(kinds.iter().any(|kind| kind.kind == object["kind"]), "{object}");
     }
+}
+
+#[test]
+fn policies_let_the_pods_of_checks_connect() {
+    // cluster-network#208
+    let rendered = rendered(&of_type("Weft"));
+    for name in ["network-check-source", "network-check-target"] {
+        let policy = find(&rendered, "NetworkPolicy", name).expect("a policy");
+        assert_eq!(policy["spec"]["egress"], json!([{}]), "{policy}");
+    }
+}
+
+#[test]
+fn endpoint_without_a_success_for_ten_minutes_fires_an_alert() {
+    // cluster-network#210
+    let Some(programs) = prometheus::programs() else {
+        return;
+    };
+    let rendered = rendered(&of_type("Weft"));
+    let rules = &find(&rendered, "PrometheusRule", "network-check-rules").expect("rules")["spec"];
+    prometheus::check(&programs, rules);
+    let counter = |check: &str, result: &str, values: &str| {
+        let labels = format!("checkName=\"{check}\",targetEndpoint=\"h:1\",tcpConnect=\"{result}\"");
+        json!({ "series": format!("pod_network_connectivity_check_count{{{labels}}}"), "values": values })
+    };
+    let alert = json!({
+        "exp_labels": {
+            "checkName": "down", "targetEndpoint": "h:1", "severity": "warning",
+            "namespace": "openshift-network-diagnostics",
+        },
+        "exp_annotations": {
+            "summary": "An endpoint of the connectivity checks is unreachable.",
+            "description": "Check down has not reached h:1 for ten minutes. `weft network check --matrix` shows from which \
+                            nodes it is unreachable.",
+        },
+    });
+    let at = |time: &str, alerts: Value| json!({ "eval_time": time, "alertname": "PodNetworkConnectivityCheckFailing", "exp_alerts": alerts });
+    let tests = json!([{
+        "interval": "1m",
+        "input_series": [
+            counter("down", "success", "0+1x10 10+0x20"),
+            counter("down", "failure", "0+0x10 0+1x20"),
+            counter("flaky", "success", "0+1x30"),
+            counter("flaky", "failure", "0+1x30"),
+            counter("up", "success", "0+1x30"),
+        ],
+        "alert_rule_test": [at("19m", json!([])), at("21m", json!([alert]))],
+    }]);
+    prometheus::test(&programs, rules, "1m", &tests);
 }
 
 #[test]

@@ -360,6 +360,30 @@ fn encryption_is_switched_off_in_ovn_before_its_workload_goes() {
     stage.gone(IPSEC);
 }
 
+// cluster-network#209
+#[test]
+fn encryption_without_a_mode_is_mode_full_and_wrong_fields_are_refused() {
+    let stage = Stage::start();
+    let _operator = stage.operator();
+    configure(&stage);
+    settled(&stage);
+    let ovn = |config: Value| json!({ "spec": { "defaultNetwork": { "ovnKubernetesConfig": config } } });
+    let refused = |config: Value| stage.patch(OPERATOR, &ovn(config)).refused();
+    let error = refused(json!({ "ipsecConfig": { "full": { "encapsulation": "Always" } } }));
+    assert!(
+        error.contains("full is forbidden when mode is not Full"),
+        "{error}"
+    );
+    let error = refused(json!({ "gatewayConfig": { "ipForwarding": "Everywhere" } }));
+    assert!(
+        error.contains("invalid value for IPForwarding, valid values are 'Restricted' or 'Global'"),
+        "{error}"
+    );
+    // A merge patch with null leaves an empty object.
+    stage.change(OPERATOR, &ovn(json!({ "ipsecConfig": { "mode": null } })));
+    stage.there(IPSEC);
+}
+
 // cluster-network#74
 #[test]
 fn webhook_of_node_identity_comes_last() {

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 const NOW: i64 = 1_700_000_000;
 
-fn check(name: &str, endpoint: &str, results: &[Outcome]) -> Check {
+pub(super) fn check(name: &str, endpoint: &str, results: &[Outcome]) -> Check {
     let spec = PodNetworkConnectivityCheckSpec {
         source_pod: "pod".to_owned(),
         target_endpoint: endpoint.to_owned(),
@@ -21,11 +21,12 @@ fn check(name: &str, endpoint: &str, results: &[Outcome]) -> Check {
     check
 }
 
-fn args(node: Option<&str>, failures: bool) -> Args {
+pub(super) fn args(node: Option<&str>, failures: bool) -> Args {
     Args {
         node: node.map(str::to_owned),
         failures,
         stored: false,
+        matrix: false,
         cluster: Flags {
             kubeconfig: None,
             context: None,

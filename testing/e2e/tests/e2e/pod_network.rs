@@ -227,6 +227,12 @@ impl Own {
     }
 }
 
+/// The command line for users.
+fn weft() -> Command {
+    let cni = std::env::var(e2e::CNI_BINARY_VARIABLE).unwrap();
+    Command::new(Path::new(&cni).with_file_name("weft"))
+}
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -253,7 +259,7 @@ fn server(node: &str) -> Value {
     server
 }
 
-// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117, cluster-network#207
+// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117, cluster-network#207, cluster-network#208
 // multus#125
 #[test]
 fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
@@ -506,8 +512,7 @@ fn operator_brings_it(own: &Own, image: &str) -> String {
     own.kubectl(&["-n", "kube-system", "delete", "daemonset", "weft-pod-network"]);
     let kube_proxy = own.0.load_kube_proxy(&mut Quiet).unwrap();
     let began = Instant::now();
-    let cni = std::env::var(e2e::CNI_BINARY_VARIABLE).unwrap();
-    let mut manifests = Command::new(Path::new(&cni).with_file_name("weft"));
+    let mut manifests = weft();
     manifests.args(["network", "manifests", "--image", image]);
     manifests.args(["--kube-proxy-image", &kube_proxy]);
     manifests.args(["--api-server", &own.0.api_server()]);
@@ -560,7 +565,58 @@ fn operator_brings_it(own: &Own, image: &str) -> String {
         }
         (endpoints >= ENDPOINTS && missing == 0).then_some(())
     });
+    each_node_checks(own);
     server
+}
+
+/// Each node checks the endpoints, and a path that fails between two nodes is named.
+fn each_node_checks(own: &Own) {
+    let matrix = |more: &[&str]| {
+        let mut check = weft();
+        check.args(["network", "check", "--matrix"]).args(more);
+        let output = check
+            .env("KUBECONFIG", own.0.kubectl().kubeconfig())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let remarks = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "one endpoint needs DNS: {text}{remarks}"
+        );
+        text
+    };
+    let is_whole = |text: &str| {
+        let count = |of: &str| text.lines().filter(|line| line.trim().starts_with(of)).count();
+        count("ok ") == ENDPOINTS * NODES.len() && count(&format!("FAIL  {NAMED} ")) == NODES.len()
+    };
+    own.wait("each node to reach all endpoints", || {
+        let text = matrix(&[]);
+        println!("{text}");
+        is_whole(&text).then_some(())
+    });
+
+    let [here, there] = NODES;
+    let selector = format!("--field-selector=spec.nodeName={there}");
+    let address = own.kubectl(&[
+        "get",
+        "pods",
+        "--namespace=openshift-network-diagnostics",
+        "--selector=app=network-check-target",
+        &selector,
+        "--output=jsonpath={.items[0].status.podIP}",
+    ]);
+    let rules = format!(
+        "table inet cut {{ chain forward {{ type filter hook forward priority 0; ip daddr {address} drop; }}; }}"
+    );
+    own.node(here, &["nft", &rules]);
+    let text = matrix(&["--node", here, "--failures"]);
+    own.node(here, &["nft", "delete table inet cut"]);
+    let cut = format!("FAIL  network-check-target-{there} ");
+    let line = text.lines().find(|line| line.trim().starts_with(&cut));
+    assert!(line.is_some_and(|line| line.ends_with(": i/o timeout")), "{text}");
+    assert!(!text.contains(&format!("{there}: ")), "{text}");
 }
 
 /// Quick specs of Kubernetes' own tests pass.

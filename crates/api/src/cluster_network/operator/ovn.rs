@@ -279,7 +279,6 @@ pub(super) fn additions() -> Vec<Addition> {
     let ipsec = json!({
         "default": { "mode": "Disabled" },
         "x-kubernetes-validations": [
-            { "rule": "self == oldSelf || has(self.mode)", "message": "ipsecConfig.mode is required" },
             { "rule": "has(self.mode) && self.mode == 'Full' || !has(self.full)",
               "message": "full is forbidden when mode is not Full" },
         ],
