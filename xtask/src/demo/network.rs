@@ -14,6 +14,8 @@ use crate::{default_network, image};
 const PODS: &str = "cluster-network-pods.yaml";
 /// Port of the pods and their Services.
 const PORT: &str = "8080";
+/// Number of nodes. Each one has a target.
+const NODES: usize = 2;
 /// Prefix of endpoints on nodes, before the name of the node; and an endpoint that needs DNS.
 const TARGET: &str = "network-check-target-";
 const NAMED: &str = "network-check-target-service-cluster";
@@ -41,8 +43,10 @@ pub(super) fn show(_: &Cluster, steps: &mut Steps) -> anyhow::Result<()> {
     for (from, to) in [("alpha", "beta"), ("beta", "alpha")] {
         visits.push(visit(&kubectl, steps, from, to)?);
     }
+    steps.step("waiting until all endpoints are reachable: weft network check");
+    reached(&built, &kubectl, steps, &[], NODES)?;
     steps.step("waiting until all nodes reach all endpoints: weft network check --matrix");
-    let check = reached(&built, &kubectl, steps)?;
+    let check = reached(&built, &kubectl, steps, &["--matrix"], NODES * NODES)?;
     steps.step("done");
     print!("{}", story(&before, &nodes(&kubectl)?, &visits, &check));
     let next = [
@@ -130,17 +134,24 @@ fn visit(kubectl: &Kubectl, steps: &mut Steps, from: &str, to: &str) -> anyhow::
     Ok(visit)
 }
 
-/// Returns the output of `weft network check --matrix` once all endpoints without DNS are reachable. This cluster has no
-/// DNS server.
-fn reached(built: &image::Built, kubectl: &Kubectl, steps: &mut Steps) -> anyhow::Result<String> {
+/// Returns the output of `weft network check` once all endpoints without DNS are reachable, and at least this many
+/// connections to targets succeed. This cluster has no DNS server.
+fn reached(
+    built: &image::Built,
+    kubectl: &Kubectl,
+    steps: &mut Steps,
+    more: &[&str],
+    least: usize,
+) -> anyhow::Result<String> {
     let check = || {
         let mut weft = Command::new(&built.weft);
-        weft.args(["network", "check", "--matrix"])
+        weft.args(["network", "check"])
+            .args(more)
             .env("KUBECONFIG", kubectl.kubeconfig());
         // The exit code also depends on the endpoint with a name.
         let output = weft.output().map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        is_reached(&text)
+        is_reached(&text, least)
             .map(|()| text)
             .inspect_err(|missing| steps.tick(missing))
     };
@@ -149,7 +160,7 @@ fn reached(built: &image::Built, kubectl: &Kubectl, steps: &mut Steps) -> anyhow
 }
 
 /// Returns an error unless there are results, and all are good except that of the name.
-fn is_reached(check: &str) -> Result<(), String> {
+fn is_reached(check: &str, least: usize) -> Result<(), String> {
     let (mut reached, mut missing) = (0, Vec::new());
     for line in check.lines() {
         let mut words = line.split_whitespace();
@@ -159,12 +170,11 @@ fn is_reached(check: &str) -> Result<(), String> {
             _ => {}
         }
     }
-    // Each node reaches its own target and that of the other node.
-    if reached >= 4 && missing.is_empty() {
+    if reached >= least && missing.is_empty() {
         Ok(())
     } else {
         Err(format!(
-            "{reached} of 4 connections to targets work; unreachable: {}",
+            "{reached} of {least} connections to targets work; unreachable: {}",
             missing.join(", ")
         ))
     }
@@ -212,20 +222,24 @@ mod tests {
         let text =
             |more: &str| node("node01", more) + &node("node02", more) + "\n2 of 8 connections failed.\n";
         let named = "  FAIL  network-check-target-service-cluster  network-check-target:80  failure";
-        assert_eq!(is_reached(&text(named)), Ok(()));
-        let alone = is_reached(&(node("node01", named) + "node02: no results\n  pod a is Pending\n"));
+        assert_eq!(is_reached(&text(named), 4), Ok(()));
+        let alone = is_reached(
+            &(node("node01", named) + "node02: no results\n  pod a is Pending\n"),
+            4,
+        );
         assert_eq!(
             alone.unwrap_err(),
             "2 of 4 connections to targets work; unreachable: "
         );
-        let other = is_reached(&text(
-            "  FAIL  kubernetes-default-service-cluster-0  10.96.0.1:443  failed",
-        ));
+        let other = is_reached(
+            &text("  FAIL  kubernetes-default-service-cluster-0  10.96.0.1:443  failed"),
+            4,
+        );
         assert_eq!(
             other.unwrap_err(),
             "4 of 4 connections to targets work; unreachable: kubernetes-default-service-cluster-0, \
              kubernetes-default-service-cluster-0"
         );
-        assert!(is_reached("there are no checks\n").is_err());
+        assert!(is_reached("there are no checks\n", 1).is_err());
     }
 }

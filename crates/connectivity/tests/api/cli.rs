@@ -157,7 +157,7 @@ fn matrix_names_nodes_without_results_and_the_missing_right() {
         .run(running.into_iter().chain(["--patch", &status]))
         .expect("patched");
     let (text, code) = printed(stage.kubeconfig(), &["--matrix"]);
-    let expected = "node1: no results\n  pod waiting is Pending\nnode2: no results\n  cannot run a program in pod running: nodes \"node2\" not found";
+    let expected = "node1: no results\n  pod waiting is Pending\nnode2: no results\n  cannot run a program in pod running: pods \"node2\" not found";
     assert!(text.starts_with(expected), "no kubelet has this pod: {text}");
     assert!(text.ends_with("\n2 of 2 nodes gave no results.\n"), "{text}");
     assert_eq!(code, 1, "{text}");
