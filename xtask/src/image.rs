@@ -47,6 +47,8 @@ pub(crate) struct Program {
     library: Library,
     /// Compiler options beyond the release profile and `.cargo/config.toml`.
     flags: &'static [&'static str],
+    /// Its functions are [ordered](order).
+    is_ordered: bool,
 }
 
 /// A C library.
@@ -77,6 +79,7 @@ pub(crate) const CNI: Program = Program {
     path: "/weft-cni",
     library: Library::Musl,
     flags: &["-Cpanic=abort", "-Copt-level=s"],
+    is_ordered: false,
 };
 /// All daemons, and the command line.
 pub(crate) const WEFT: Program = Program {
@@ -85,6 +88,7 @@ pub(crate) const WEFT: Program = Program {
     path: "/weft",
     library: Library::Glibc,
     flags: &[],
+    is_ordered: true,
 };
 /// All programs.
 const PROGRAMS: [Program; 2] = [WEFT, CNI];
@@ -171,6 +175,11 @@ pub(crate) fn built(program: Program) -> anyhow::Result<PathBuf> {
     Ok(Place::usual()?.built(program))
 }
 
+/// The linker's map of [`WEFT`].
+pub(crate) fn map() -> anyhow::Result<PathBuf> {
+    Ok(Place::usual()?.map(WEFT))
+}
+
 /// Returns the image of programs, given as (path, content), with their documents.
 fn layout(programs: Vec<(&str, Vec<u8>)>, papers: &[Paper]) -> Image {
     let mut image = Image::new()
@@ -207,6 +216,9 @@ pub(crate) fn build(steps: &mut dyn Progress) -> anyhow::Result<Built> {
 
 fn build_in(place: &Place, steps: &mut dyn Progress) -> anyhow::Result<Built> {
     place.compile(&PROGRAMS, steps)?;
+    if let Some(remark) = place.is_stale(WEFT) {
+        steps.step(&remark);
+    }
     let papers = papers::write(&place.target.join(FOLDER), steps)?;
     let programs = PROGRAMS.map(|program| (program, place.built(program)));
     assemble(&programs, &papers, place.archive(), steps)

@@ -14,6 +14,7 @@ mod image;
 mod install;
 mod kubevirt_parts;
 mod manifests;
+mod order;
 mod paths;
 mod test;
 
@@ -37,6 +38,13 @@ enum Command {
     Cluster(cluster_command::Args),
     /// Build the container image, without a container engine
     Image(image::Args),
+    /// Record which functions running daemons call, and order the functions of the program by them
+    ///
+    /// Build the image, and start clusters with all daemons: `cargo xtask demo`, and with another `WEFT_CLUSTER` `cargo xtask
+    /// demo --network`. While this command runs, let the daemons do their usual work: create and delete pods with
+    /// networks, and virtual machines. Afterwards, remove the clusters: traced processes hold a copy of the program until
+    /// they end. If this command is interrupted, they crash and start again.
+    Order(order::Args),
     /// Write the manifests that install the operator
     Manifests(manifests::Args),
     /// Run all checks and tests, or some tiers of them
@@ -52,7 +60,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let outcome = order::link(std::env::args_os().skip(1)).unwrap_or_else(|| run(Cli::parse().command));
+    match outcome {
         Ok(code) => code,
         Err(error) => {
             // The failed step is printed last, near the prompt. A backtrace would not help newcomers.
@@ -70,6 +79,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args)?,
         Command::Cluster(args) => cluster_command::run(args)?,
         Command::Image(args) => image::run(&args)?,
+        Command::Order(args) => order::run(&args)?,
         Command::Manifests(args) => manifests::run(args)?,
         Command::Test(args) => return test::run(&args),
         Command::Conformance(args) => return conformance::run(&args),

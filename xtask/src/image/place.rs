@@ -15,12 +15,14 @@ use serde_json::json;
 
 use super::system::Compiler;
 use super::{FOLDER, Library, Program};
-use crate::paths;
+use crate::{order, paths};
 
 /// Names of directories in programs.
 const SOURCES: &str = "/weft";
 const TARGET: &str = "/weft/target";
 const PACKAGES: &str = "/cargo";
+/// Names of symbols that contain the types of their functions. The order of functions needs them.
+const MANGLING: &str = "-Csymbol-mangling-version=v0";
 /// Foreign flags would replace the flags of this repository.
 const FLAGS: [&str; 2] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
 
@@ -61,6 +63,16 @@ impl Place {
         self.target.join(FOLDER).join("weft.tar")
     }
 
+    /// Returns the path of the linker's map of a program with an order of functions.
+    pub(super) fn map(&self, program: Program) -> PathBuf {
+        self.target.join(FOLDER).join(format!("{}.map", program.name))
+    }
+
+    /// Returns a remark if the order of functions is outdated.
+    pub(super) fn is_stale(&self, program: Program) -> Option<String> {
+        order::is_stale(&fs::read_to_string(self.map(program)).ok()?)
+    }
+
     /// Builds static, optimised programs.
     pub(super) fn compile(&self, programs: &[Program], steps: &mut dyn Progress) -> anyhow::Result<()> {
         let dir = self.target.join(FOLDER);
@@ -71,7 +83,11 @@ impl Place {
             steps.step(&format!("building {}, static and optimised", program.name));
             // Another command may be building too.
             let log = dir.join(format!("build-{}.log", std::process::id()));
-            run::watched(&mut self.command(*program, &flags), &log, steps)?;
+            let mut cargo = self.command(*program, &flags);
+            if program.is_ordered {
+                cargo.args(order::flags(&self.map(*program))?);
+            }
+            run::watched(&mut cargo, &log, steps)?;
             let _ = fs::remove_file(&log);
         }
         Ok(())
@@ -118,6 +134,7 @@ impl Place {
             .into_iter()
             .chain(packages)
             .map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display()))
+            .chain([MANGLING.to_owned()])
             .collect()
     }
 }
@@ -188,6 +205,7 @@ mod tests {
                 "--remap-path-prefix=/h=/cargo",
                 "--remap-path-prefix=/rust/lib/rustlib/src/rust=/rustc/abc",
                 "--remap-path-prefix=/h/registry/src/index.crates.io-1=/cargo",
+                "-Csymbol-mangling-version=v0",
             ]
         );
     }
