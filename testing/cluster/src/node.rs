@@ -203,6 +203,9 @@ fn kubelet_config() -> serde_json::Value {
             "imagefs.available": "0%", "imagefs.inodesFree": "0%"
         },
         "imageGCHighThresholdPercent": 100,
+        // Tests kill containers again and again.
+        "featureGates": { "KubeletCrashLoopBackOffMax": true },
+        "crashLoopBackOff": { "maxContainerRestartPeriod": "1s" },
         // The kubelet offers a new extended resource at its next update.
         "nodeStatusUpdateFrequency": "3s",
         // A pod gets a changed Secret after at most two of these periods.

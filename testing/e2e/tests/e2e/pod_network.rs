@@ -1,8 +1,10 @@
 //! The pod network on a new cluster without any network.
 
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Home, Options, Quiet, run, wait};
@@ -44,8 +46,10 @@ const ENDPOINTS: usize = 2 + NODES.len();
 /// Number of Kubernetes' specs that [`QUICK_FOCUS`] selects.
 const QUICK_SPECS: usize = 13;
 const DEADLINE: Duration = Duration::from_mins(5);
-/// Number of kills of the daemons. After more kills, the back-off delays the restart of a container longer.
-const KILLS: usize = 2;
+/// Number of kills of each program.
+const KILLS: usize = 3;
+/// A kill follows the start of a program within this time, at random: it may meet the start.
+const LIFE: Duration = Duration::from_secs(2);
 
 /// A cluster of this test alone, removed at the end.
 pub(crate) struct Own(pub(crate) Cluster);
@@ -184,11 +188,15 @@ impl Own {
         })
     }
 
-    /// Kills a program that kubelet restarts, and waits for its successor. Returns its memory before: Pss and
-    /// anonymous, KiB.
+    /// Kills a program that kubelet restarts, at a random moment, and waits for its successor. Returns its memory
+    /// before: Pss and anonymous, KiB.
     fn kill(&self, node: &str, part: &str) -> [u64; 2] {
         let process = self.wait(part, || self.process(node, part));
         let figures = ["Pss", "Anonymous"].map(|of| memory(process, of));
+        let thousandths = RandomState::new().build_hasher().finish() % 1_000;
+        let life = LIFE * u32::try_from(thousandths).unwrap() / 1_000;
+        thread::sleep(life);
+        println!("kills {part} of {node} after {} ms", life.as_millis());
         run::output(Command::new("kill").args(["-9", &process.to_string()])).unwrap();
         self.wait("its successor", || {
             self.process(node, part).filter(|next| *next != process)
@@ -350,7 +358,7 @@ fn pods_talk(own: &Own) -> [String; 2] {
     addresses
 }
 
-/// Kills daemons while TCP lines and UDP datagrams are echoed: none may be lost.
+/// Kills daemons while TCP lines and pings are echoed: none may be lost.
 fn daemons_die_under_traffic(own: &Own, server: &str) {
     let lines = Lines::start(own, server);
     let datagrams = own.start("client", &format!("ping -q -i 0.02 -W 5 {server}"));
@@ -362,8 +370,8 @@ fn daemons_die_under_traffic(own: &Own, server: &str) {
                 println!("measured: daemon of {node} {pss} KiB Pss, {anonymous} KiB anonymous");
             }
         }
-        own.daemons_are_rolled_out();
     }
+    own.daemons_are_rolled_out();
     own.kubectl(&["exec", "client", "--", "killall", "-INT", "ping"]);
     let lines = lines.end(own);
     let datagrams = datagrams.wait_with_output().unwrap();
@@ -383,10 +391,14 @@ fn connection_through_a_service_outlives_all_kills(own: &Own) {
             .into_iter()
             .find(|node| own.process(node, OPERATOR).is_some())
     });
-    own.kill(of_operator, OPERATOR);
-    own.kill(of_client, DAEMON);
-    let [pss, anonymous] = own.kill(of_client, PROXY);
-    println!("measured: kube-proxy of {of_client} {pss} KiB Pss, {anonymous} KiB anonymous");
+    for round in 0..KILLS {
+        own.kill(of_operator, OPERATOR);
+        own.kill(of_client, DAEMON);
+        let [pss, anonymous] = own.kill(of_client, PROXY);
+        if round == 0 {
+            println!("measured: kube-proxy of {of_client} {pss} KiB Pss, {anonymous} KiB anonymous");
+        }
+    }
     own.0.kubectl().apply(&service("later").to_string()).unwrap();
     for service in ["later", "server"] {
         let address = own.cluster_ip(service);
