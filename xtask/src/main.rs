@@ -42,8 +42,9 @@ enum Command {
     ///
     /// Build the image, and start clusters with all daemons: `cargo xtask demo`, and with another `WEFT_CLUSTER` `cargo xtask
     /// demo --network`. While this command runs, let the daemons do their usual work: create and delete pods with
-    /// networks, and virtual machines. Afterwards, remove the clusters: traced processes hold a copy of the program until
-    /// they end. If this command is interrupted, they crash and start again.
+    /// networks, and virtual machines. Processes that start later are not recorded, and programs that daemons start fail.
+    /// Afterwards, remove the clusters: traced processes hold a copy of the program until they end. If this command is
+    /// interrupted, they crash and start again.
     Order(order::Args),
     /// Write the manifests that install the operator
     Manifests(manifests::Args),

@@ -13,8 +13,8 @@ use super::{list, map};
 
 /// The linker for C, which rustc would call.
 const LINKER: &str = "cc";
-/// The argument that tells a call as a linker from one as a command. The path of the map follows, and a digest of the
-/// list: Cargo builds again if arguments change.
+/// The argument that tells a call as a linker from one as a command. A digest of the order follows, and the path of the
+/// map: Cargo builds again if arguments change.
 const MAP: &str = "--order-functions=";
 
 /// Returns the compiler's flags that make this program the linker, and write the linker's map.
@@ -24,7 +24,15 @@ pub(crate) fn flags(map: &Path) -> anyhow::Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let program = std::env::current_exe().context("unknown path of this program")?;
-    let digest: String = Sha256::digest(list::LIST)
+    let parts = [
+        list::LIST,
+        include_str!("link.rs"),
+        include_str!("list.rs"),
+        include_str!("map.rs"),
+    ];
+    let digest = parts.iter().fold(Sha256::new(), Sha256::chain_update);
+    let digest: String = digest
+        .finalize()
         .iter()
         .take(4)
         .map(|byte| format!("{byte:02x}"))
@@ -80,7 +88,9 @@ fn link(args: &[OsString], map: &Path, list: &str) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -91,13 +101,31 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn listed_functions_come_first() {
+        const SOURCE: &str =
+            "int early() { return 1; } int late() { return 2; } int main() { return early() + late(); }";
         let dir = tempfile::tempdir().unwrap();
-        let [source, program, map] = ["a.c", "a", "a.map"].map(|name| dir.path().join(name));
-        fs::write(
-            &source,
-            "int early() { return 1; } int late() { return 2; } int main() { return early() + late(); }",
-        )
-        .unwrap();
+        let linked = |list: &str| {
+            let (program, map) = linked(dir.path(), SOURCE, list);
+            assert_eq!(Command::new(program).status().unwrap().code(), Some(3));
+            let own = ["early", "late", "main"];
+            let symbols = map::functions(&map).into_iter().map(|function| function.symbol);
+            symbols
+                .filter(|symbol| own.contains(symbol))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(linked(""), ["early", "late", "main"]);
+        assert_eq!(
+            linked(&list::text(["main", "late"].into_iter())),
+            ["main", "late", "early"]
+        );
+    }
+
+    /// Links a static C program by a list. Returns its path and its map.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::order) fn linked(dir: &Path, source: &str, list: &str) -> (PathBuf, String) {
+        let [file, program, map] = ["a.c", "a", "a.map"].map(|name| dir.join(name));
+        fs::write(&file, source).unwrap();
         let sysroot = Command::new("rustc")
             .args(["--print", "sysroot"])
             .output()
@@ -107,29 +135,18 @@ mod tests {
             "-B{}/lib/rustlib/x86_64-unknown-linux-gnu/bin/gcc-ld",
             sysroot.trim()
         );
-        let mut args: Vec<OsString> = vec![
-            "-ffunction-sections".into(),
-            "-fuse-ld=lld".into(),
-            lld.into(),
-            "-o".into(),
+        let options = [
+            "-ffunction-sections",
+            "-static",
+            "-no-pie",
+            "-fuse-ld=lld",
+            lld.as_str(),
+            "-o",
         ];
-        args.extend([program.clone().into(), source.into()]);
-        let linked = |list: &str| {
-            link(&args, &map, list).unwrap();
-            assert_eq!(Command::new(&program).status().unwrap().code(), Some(3));
-            let map = fs::read_to_string(&map).unwrap();
-            let own = ["early", "late", "main"];
-            let symbols = map::functions(&map)
-                .into_iter()
-                .map(|function| function.symbol.to_owned());
-            symbols
-                .filter(|symbol| own.contains(&symbol.as_str()))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(linked(""), ["early", "late", "main"]);
-        assert_eq!(
-            linked(&list::text(["main", "late"].into_iter())),
-            ["main", "late", "early"]
-        );
+        let mut args: Vec<OsString> = options.into_iter().map(OsString::from).collect();
+        args.extend([program.clone().into(), file.into()]);
+        let code = link(&args, &map, list).unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
+        (program, fs::read_to_string(map).unwrap())
     }
 }

@@ -36,8 +36,15 @@ pub(super) fn select<'a>(list: &str, symbols: impl Iterator<Item = &'a str>) -> 
     found.into_iter().map(|(_, symbol)| symbol).collect()
 }
 
+/// Returns the number of functions in a list, and how many of them these symbols contain.
+pub(super) fn known<'a>(list: &str, symbols: impl Iterator<Item = &'a str>) -> [usize; 2] {
+    let present: BTreeSet<String> = symbols.map(digest).collect();
+    let found = entries(list).filter(|entry| present.contains(*entry));
+    [entries(list).count(), found.count()]
+}
+
 /// Returns the digests of a list.
-pub(super) fn entries(list: &str) -> impl Iterator<Item = &str> {
+fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter(|line| !line.starts_with('#'))
 }
 

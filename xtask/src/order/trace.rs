@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
@@ -19,12 +19,14 @@ use super::map::Function;
 
 /// The instruction `int3`.
 const BREAKPOINT: u8 = 0xcc;
-/// Time between two looks for stopped threads, at first and at last.
+/// Shortest and longest pause between two looks for stopped threads.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(10)];
-/// A thread that stops because of `PTRACE_INTERRUPT`, or because it is new.
+/// Time within which all threads of a process must stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The event of a thread that `PTRACE_INTERRUPT` stopped, or that is new.
 const EVENT_STOP: i32 = 128;
 
-/// Returns the functions that a process calls until then, by their indexes, in the order of their first calls. The process
+/// Returns the functions that a process calls before `end`, by their indexes, in the order of their first calls. The process
 /// runs on afterwards.
 ///
 /// # Errors
@@ -44,10 +46,9 @@ pub(super) fn first_calls(pid: i32, functions: &[Function<'_>], end: Instant) ->
         }
     }
     traced.interrupt();
-    while traced.running() {
-        traced.serve(WaitPidFlag::empty())?;
-    }
+    let settled = traced.settle();
     traced.remove_breakpoints()?;
+    settled?;
     for thread in traced.threads.keys() {
         // It may have been killed.
         let _ = ptrace::detach(*thread, None);
@@ -64,7 +65,7 @@ struct Traced<'a> {
     bytes: Vec<u8>,
     /// True for threads that are stopped and stay so.
     threads: HashMap<Pid, bool>,
-    /// The end is near: stopped threads are not resumed.
+    /// Recording has ended, or not begun: stopped threads stay stopped.
     ends: bool,
     called: BTreeSet<usize>,
     calls: Vec<usize>,
@@ -109,18 +110,37 @@ impl<'a> Traced<'a> {
                 if traced.threads.contains_key(&thread) {
                     continue;
                 }
-                ptrace::seize(thread, Options::PTRACE_O_TRACECLONE).context("cannot trace it")?;
-                ptrace::interrupt(thread).context("cannot stop it")?;
-                traced.threads.insert(thread, false);
+                match ptrace::seize(thread, Options::PTRACE_O_TRACECLONE) {
+                    // It has ended.
+                    Err(Errno::ESRCH) => continue,
+                    seized => seized.context("cannot trace it")?,
+                }
+                if ptrace::interrupt(thread).is_ok() {
+                    traced.threads.insert(thread, false);
+                }
             }
             if traced.threads.len() == known {
                 break;
             }
         }
-        while traced.running() {
-            traced.serve(WaitPidFlag::empty())?;
-        }
+        traced.settle()?;
         Ok(traced)
+    }
+
+    /// Waits until all threads are stopped.
+    fn settle(&mut self) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.threads.values().any(|stopped| !stopped) {
+            ensure!(
+                Instant::now() < end,
+                "its threads did not stop within {} s",
+                PATIENCE.as_secs()
+            );
+            if !self.serve(WaitPidFlag::WNOHANG)? {
+                thread::sleep(PAUSES[0]);
+            }
+        }
+        Ok(())
     }
 
     fn set_breakpoints(&mut self) -> anyhow::Result<()> {
@@ -167,11 +187,6 @@ impl<'a> Traced<'a> {
         }
     }
 
-    /// Some threads are not stopped.
-    fn running(&self) -> bool {
-        self.threads.values().any(|stopped| !stopped)
-    }
-
     /// Serves a thread that stopped. Returns false if there is none.
     fn serve(&mut self, flags: WaitPidFlag) -> anyhow::Result<bool> {
         // Other threads of this program trace other processes.
@@ -191,15 +206,24 @@ impl<'a> Traced<'a> {
                 self.threads.remove(&thread);
             }
             WaitStatus::PtraceEvent(thread, _, EVENT_STOP) if self.ends => {
-                self.threads.insert(thread, true);
+                // The thread may have met a breakpoint just before: it takes that signal first.
+                let meets = has_pending_trap(thread);
+                self.threads.insert(thread, !meets);
+                if meets {
+                    let _ = ptrace::cont(thread, None);
+                }
             }
             WaitStatus::PtraceEvent(thread, _, _) => {
                 self.threads.insert(thread, false);
                 let _ = ptrace::cont(thread, None);
             }
             WaitStatus::Stopped(thread, Signal::SIGTRAP) => {
-                let signal = (!self.met_breakpoint(thread)?).then_some(Signal::SIGTRAP);
-                let _ = ptrace::cont(thread, signal);
+                let met = self.met_breakpoint(thread)?;
+                if met && self.ends {
+                    self.threads.insert(thread, true);
+                } else {
+                    let _ = ptrace::cont(thread, (!met).then_some(Signal::SIGTRAP));
+                }
             }
             WaitStatus::Stopped(thread, signal) => {
                 let _ = ptrace::cont(thread, signal);
@@ -236,4 +260,64 @@ fn next_instruction(registers: &mut nix::libc::user_regs_struct) -> &mut u64 {
     return &mut registers.rip;
     #[cfg(not(target_arch = "x86_64"))]
     return &mut registers.pc;
+}
+
+/// Returns true if a thread has not taken the signal of a breakpoint yet.
+fn has_pending_trap(thread: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    pending.is_some_and(|mask| mask & (1 << (Signal::SIGTRAP as i32 - 1)) != 0)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::order::link::tests::linked;
+    use crate::order::map;
+
+    const SOURCE: &str = "
+#include <pthread.h>
+#include <unistd.h>
+int first() { return 1; }
+int second() { return 2; }
+int third() { return 3; }
+int never() { return 4; }
+void *thread(void *none) { for (;;) { third(); usleep(100); } }
+int main(int argc, char **argv) {
+    pthread_t started;
+    if (argc > 1) return never();
+    pthread_create(&started, 0, thread, 0);
+    for (;;) { first(); second(); usleep(100); }
+}";
+
+    #[test]
+    fn process_runs_on_after_its_calls_were_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, map) = linked(dir.path(), SOURCE, "");
+        let functions = map::functions(&map);
+        let mut process = Command::new(program).spawn().unwrap();
+        let pid = i32::try_from(process.id()).unwrap();
+        let mut record = || {
+            let end = Instant::now() + Duration::from_millis(500);
+            let called = first_calls(pid, &functions, end).unwrap();
+            assert!(process.try_wait().unwrap().is_none(), "the process has ended");
+            let names = called.into_iter().map(|index| functions[index].symbol);
+            names
+                .filter(|name| ["first", "second", "third", "never"].contains(name))
+                .collect::<Vec<_>>()
+        };
+        let mut names = BTreeSet::new();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while names.len() < 3 && Instant::now() < patience {
+            names.extend(record());
+        }
+        // The process can be recorded again.
+        names.extend(record());
+        assert_eq!(names, BTreeSet::from(["first", "second", "third"]));
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
 }
