@@ -31,12 +31,7 @@ pub(crate) fn flags(map: &Path) -> anyhow::Result<Vec<String>> {
         include_str!("map.rs"),
     ];
     let digest = parts.iter().fold(Sha256::new(), Sha256::chain_update);
-    let digest: String = digest
-        .finalize()
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = list::short(&digest.finalize());
     Ok(vec![
         format!("-Clinker={}", program.display()),
         format!("-Clink-arg={MAP}{digest}:{}", map.display()),

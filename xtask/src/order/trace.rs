@@ -35,20 +35,11 @@ pub(super) fn first_calls(pid: i32, functions: &[Function<'_>], end: Instant) ->
     let mut traced = Traced::stop(pid, functions)?;
     traced.set_breakpoints()?;
     traced.resume();
-    let [first, last] = PAUSES;
-    let mut pause = first;
-    while Instant::now() < end && !traced.threads.is_empty() {
-        if traced.serve(WaitPidFlag::WNOHANG)? {
-            pause = first;
-        } else {
-            thread::sleep(pause);
-            pause = last.min(pause * 2);
-        }
-    }
+    let recorded = traced.record(end);
     traced.interrupt();
     let settled = traced.settle();
     traced.remove_breakpoints()?;
-    settled?;
+    recorded.and(settled)?;
     for thread in traced.threads.keys() {
         // It may have been killed.
         let _ = ptrace::detach(*thread, None);
@@ -127,6 +118,21 @@ impl<'a> Traced<'a> {
         Ok(traced)
     }
 
+    /// Records until `end`, or until the process ends.
+    fn record(&mut self, end: Instant) -> anyhow::Result<()> {
+        let [first, last] = PAUSES;
+        let mut pause = first;
+        while Instant::now() < end && !self.threads.is_empty() {
+            if self.serve()? {
+                pause = first;
+            } else {
+                thread::sleep(pause);
+                pause = last.min(pause * 2);
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until all threads are stopped.
     fn settle(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
@@ -136,7 +142,7 @@ impl<'a> Traced<'a> {
                 "its threads did not stop within {} s",
                 PATIENCE.as_secs()
             );
-            if !self.serve(WaitPidFlag::WNOHANG)? {
+            if !self.serve()? {
                 thread::sleep(PAUSES[0]);
             }
         }
@@ -187,10 +193,10 @@ impl<'a> Traced<'a> {
         }
     }
 
-    /// Serves a thread that stopped. Returns false if there is none.
-    fn serve(&mut self, flags: WaitPidFlag) -> anyhow::Result<bool> {
+    /// Handles the stop of one thread. Returns false if no thread has stopped.
+    fn serve(&mut self) -> anyhow::Result<bool> {
         // Other threads of this program trace other processes.
-        let flags = flags | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         let status = match waitpid(None, Some(flags)) {
             Ok(WaitStatus::StillAlive) => return Ok(false),
             Ok(status) => status,
