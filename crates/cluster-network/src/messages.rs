@@ -508,6 +508,9 @@ pub const IPSEC_NOT_SUPPORTED: &str = "N/A - ipsec not supported (non-OVN networ
 /// Help text of the metric of the `IPsec` state.
 pub const IPSEC_HELP: &str = "A metric with a constant '1' value labeled by the IPsec mode and whether it is configured by the legacy API";
 
+/// Help text of the metric of the conditions.
+pub const CONDITION_HELP: &str = "Conditions of the cluster network operator: 1 if the status is True";
+
 /// Texts about a migration of the MTU by node network policies (§6.2).
 pub mod mtu_migration {
     /// A node has no default route.

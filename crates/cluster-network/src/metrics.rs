@@ -1,9 +1,9 @@
-//! Metrics of the operator (§16): the state of `IPsec`, and the metrics of every controller. Clients need the right to
-//! read them.
+//! Metrics of the operator (§16): the state of `IPsec`, the conditions, and the metrics of every controller. Clients need
+//! the right to read them.
 
 use std::path::PathBuf;
 
-use api::cluster_network::operator::NetworkSpec;
+use api::cluster_network::{Condition, operator::NetworkSpec};
 use axum::Router;
 use kube::Client;
 use kube_kit::{
@@ -33,6 +33,14 @@ const CONTROLLER: &str = "operconfig";
 struct Ipsec {
     mode: &'static str,
     is_legacy_api: &'static str,
+}
+
+/// Types of the operator's own conditions. One of another controller may vanish, and would keep its last value here.
+const CONDITIONS: [&str; 4] = ["Available", "Degraded", "Progressing", "Upgradeable"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabels {
+    condition: &'static str,
 }
 
 impl Ipsec {
@@ -67,6 +75,7 @@ fn mode(mode: Mode) -> &'static str {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     ipsec: Family<Ipsec, Gauge>,
+    conditions: Family<ConditionLabels, Gauge>,
     controller: Controller,
 }
 
@@ -74,6 +83,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             ipsec: Family::default(),
+            conditions: Family::default(),
             controller: Controller::new(CONTROLLER),
         }
     }
@@ -89,6 +99,16 @@ impl Metrics {
         // Only one state applies at a time.
         self.ipsec.clear();
         self.ipsec.get_or_create(&state).set(1);
+    }
+
+    /// Records the operator's own conditions.
+    pub(crate) fn set_conditions(&self, conditions: &[Condition]) {
+        for condition in CONDITIONS {
+            if let Some(found) = conditions.iter().find(|it| it.kind == condition) {
+                let gauge = self.conditions.get_or_create(&ConditionLabels { condition });
+                gauge.set(i64::from(found.status == "True"));
+            }
+        }
     }
 
     pub(crate) fn controller(&self) -> &Controller {
@@ -132,6 +152,11 @@ impl Metrics {
             names::metric::IPSEC_STATE,
             messages::IPSEC_HELP,
             self.ipsec.clone(),
+        );
+        registry.register(
+            names::metric::CONDITION,
+            messages::CONDITION_HELP,
+            self.conditions.clone(),
         );
         self.controller.register(&mut registry);
         registry
@@ -202,6 +227,36 @@ mod tests {
                 "openshift_network_operator_ipsec_state{{mode=\"{mode}\",is_legacy_api=\"{is_legacy}\"}} 1"
             );
             assert_eq!(states(&metrics), [expected]);
+        }
+    }
+
+    // cluster-network#211
+    #[test]
+    fn metrics_follow_the_conditions() {
+        let metrics = Metrics::default();
+        let report = |kind: &str, status: &str| Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            ..Condition::default()
+        };
+        assert!(!text(&metrics).contains("weft_cluster_network_condition{"));
+        for (status, value) in [("False", 0), ("True", 1), ("False", 0)] {
+            metrics.set_conditions(&[
+                report("Available", "True"),
+                report("Degraded", status),
+                report("OfAnotherController", "True"),
+            ]);
+            let text = text(&metrics);
+            assert!(!text.contains("OfAnotherController"), "{text}");
+            for line in [
+                "weft_cluster_network_condition{condition=\"Available\"} 1".to_owned(),
+                format!("weft_cluster_network_condition{{condition=\"Degraded\"}} {value}"),
+            ] {
+                assert!(
+                    text.lines().any(|found| found == line),
+                    "{line} is not in\n{text}"
+                );
+            }
         }
     }
 

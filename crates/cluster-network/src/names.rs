@@ -244,7 +244,12 @@ pub mod env {
 pub mod metric {
     /// The state of `IPsec`.
     pub const IPSEC_STATE: &str = "openshift_network_operator_ipsec_state";
+    /// Conditions of the operator.
+    pub const CONDITION: &str = "weft_cluster_network_condition";
 }
+
+/// `PrometheusRule` with the alerts for the operator's conditions.
+pub const ALERTS: &str = "network-operator-rules";
 
 /// Label of kube-proxy's pods and `DaemonSet` in an installation by kubeadm.
 pub const FOREIGN_KUBE_PROXY: (&str, &str) = ("k8s-app", "kube-proxy");

@@ -57,6 +57,8 @@ impl Reconciler {
         let machines = self.assess_machines(recorded.as_deref());
 
         let conditions = self.conditions(&assessment, &machines, operator.as_deref(), &before);
+        // Before the writes: a status that the API server refuses must not hide a condition from Prometheus.
+        self.metrics.set_conditions(&conditions);
         if let Some(operator) = &operator {
             self.write_operator_status(operator, &conditions, &assessment)
                 .await?;

@@ -321,11 +321,13 @@ pub(super) fn service_cidrs() -> Result<Vec<Value>, Error> {
     parse("service_cidr.yaml", include_str!("service_cidr.yaml"))
 }
 
-/// Discovery of the operator's metrics by Prometheus (§16). Only OpenShift's certificate authority signs the
-/// certificate of their Service.
+/// Discovery of the operator's metrics by Prometheus, and alerts (§16). Only OpenShift's certificate authority signs the
+/// certificate of their Service, and only OpenShift has alerts of its own for the conditions.
 pub(super) fn operator_metrics(context: &Context<'_>) -> Result<Vec<Value>, Error> {
     let mut objects = parse("operator_metrics.yaml", include_str!("operator_metrics.yaml"))?;
-    if !context.facts.openshift {
+    if context.facts.openshift {
+        objects.retain(|object| object["metadata"]["name"] != names::ALERTS);
+    } else {
         skip_verification(&mut objects);
     }
     for object in &mut objects {

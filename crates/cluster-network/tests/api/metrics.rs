@@ -6,7 +6,7 @@ use serde_json::json;
 use stage::Method;
 use tls_client::Peer;
 
-use crate::stage::{OPERATOR, Stage, until};
+use crate::stage::{MULTUS, OPERATOR, Stage, until};
 
 /// The status code and the text of the answer.
 pub(crate) fn get(address: SocketAddr, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
@@ -147,4 +147,33 @@ fn metrics_are_refused_without_the_right_to_read_them() {
     }
     let count = reconciliations(&text);
     assert!(count.is_some_and(|count| count > 0), "{text}");
+}
+
+// cluster-network#211
+#[test]
+fn metric_follows_the_condition_of_the_operator() {
+    let stage = Stage::start();
+    let (_operator, address) = stage.operator_with_metrics();
+    stage.configure("Calico");
+    stage.there(MULTUS);
+    let token = token(&stage);
+    permit(&stage);
+    let is = |value: u8| {
+        let line = format!("weft_cluster_network_condition{{condition=\"Degraded\"}} {value}");
+        until(&line, || {
+            let (code, text) = get(address, "/metrics", Some(&token))?;
+            let is_there = text.lines().any(|found| found == line);
+            if is_there {
+                Ok(())
+            } else {
+                Err(format!("{code}: {text}"))
+            }
+        });
+    };
+    is(0);
+    stage.change(
+        OPERATOR,
+        &json!({ "spec": { "kubeProxyConfig": { "bindAddress": "abc" } } }),
+    );
+    is(1);
 }
