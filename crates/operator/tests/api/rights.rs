@@ -14,7 +14,7 @@ use stage::{Account, Method, put_out_prey, until};
 use self::table::{
     ALONE, ESTABLISHED, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE, OTHERS, PLUGINS,
     PLUGINS_AT_HOME, PLUGINS_NOWHERE, POOL, POOL_AT_HOME, POOL_EVERYWHERE, POOL_NOT_EVEN_AT_HOME,
-    POOL_NOWHERE,
+    POOL_NOWHERE, STANDALONE, Standalone,
 };
 use crate::{
     fixture::{Fixture, NAMESPACE},
@@ -177,6 +177,34 @@ fn accounts_of_product_cannot_access_foreign_objects() {
             .filter_map(|account| account["metadata"]["name"].as_str());
         let deployed: BTreeSet<_> = deployed.map(str::to_owned).collect();
         assert_eq!(deployed, known);
+    }
+}
+
+// Each file is granted by itself: some have the same names.
+#[test]
+fn accounts_of_standalone_files_cannot_access_foreign_objects() {
+    let fixture = Fixture::installed();
+    put_out_prey(fixture.admin());
+    for namespace in ["kubemacpool-system", "openshift-network-operator"] {
+        fixture.admin().namespace(namespace, &[]);
+    }
+    for Standalone {
+        files,
+        namespace,
+        rights,
+        at_home,
+        not_even_at_home,
+    } in &STANDALONE
+    {
+        for file in *files {
+            grant(&fixture, file);
+        }
+        let home = Some(*namespace);
+        let account = Account::of(fixture.admin(), namespace, rights.account);
+        rights.check(&account);
+        account.wait_until_let(at_home, home);
+        account.assert_not_let(not_even_at_home, home);
+        account.assert_takes_nothing();
     }
 }
 

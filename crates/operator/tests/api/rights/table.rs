@@ -298,3 +298,116 @@ pub(super) const ALONE: [Rights; 2] = [
         ],
     },
 ];
+
+/// An account of files that are applied without an operator, or by hand.
+pub(super) struct Standalone {
+    pub files: &'static [&'static str],
+    pub namespace: &'static str,
+    /// In all namespaces.
+    pub rights: Rights,
+    pub at_home: &'static [&'static str],
+    pub not_even_at_home: &'static [&'static str],
+}
+
+/// Multus without an operator: its `DaemonSet` has another name.
+const MULTUS_ALONE: Rights = Rights {
+    account: "multus",
+    may: &[
+        "watch network-attachment-definitions.k8s.cni.cncf.io",
+        "watch pods",
+        "update pods/status",
+        "create events",
+        "get daemonsets.apps kube-multus-ds",
+    ],
+    may_not: NODES[0].may_not,
+};
+const POOL_ALONE: Rights = Rights {
+    account: POOL,
+    may: &POOL_EVERYWHERE,
+    may_not: &POOL_NOWHERE,
+};
+
+pub(super) const STANDALONE: [Standalone; 6] = [
+    Standalone {
+        files: &[include_str!("../../../../../deploy/multus/thick.yaml")],
+        namespace: "kube-system",
+        rights: MULTUS_ALONE,
+        at_home: &[],
+        not_even_at_home: NODES[0].may_not,
+    },
+    Standalone {
+        files: &[include_str!("../../../../../deploy/multus/thin.yaml")],
+        namespace: "kube-system",
+        rights: MULTUS_ALONE,
+        at_home: &[],
+        not_even_at_home: NODES[0].may_not,
+    },
+    Standalone {
+        files: &[
+            include_str!("../../../../../deploy/multus/nad-webhook.yaml"),
+            include_str!("../../../../../deploy/multus/nad-webhook-inject.yaml"),
+        ],
+        namespace: "kube-system",
+        rights: Rights {
+            account: "weft-nad-webhook",
+            may: &[
+                "list network-attachment-definitions.k8s.cni.cncf.io",
+                "update validatingwebhookconfigurations.admissionregistration.k8s.io weft-nad-webhook",
+            ],
+            may_not: &[
+                "create network-attachment-definitions.k8s.cni.cncf.io",
+                "update network-attachment-definitions.k8s.cni.cncf.io",
+                "update validatingwebhookconfigurations.admissionregistration.k8s.io another",
+                "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+                "update mutatingwebhookconfigurations.admissionregistration.k8s.io another",
+                "list pods",
+                "update pods",
+                "list secrets",
+            ],
+        },
+        at_home: &[],
+        not_even_at_home: &["list secrets", "get secrets another", "update pods"],
+    },
+    Standalone {
+        files: &[include_str!("../../../../../deploy/kubemacpool.yaml")],
+        namespace: "kubemacpool-system",
+        rights: POOL_ALONE,
+        at_home: &POOL_AT_HOME,
+        not_even_at_home: &POOL_NOT_EVEN_AT_HOME,
+    },
+    Standalone {
+        files: &[include_str!("../../../../../deploy/kubemacpool-replicas.yaml")],
+        namespace: "kubemacpool-system",
+        rights: POOL_ALONE,
+        at_home: &POOL_AT_HOME,
+        not_even_at_home: &POOL_NOT_EVEN_AT_HOME,
+    },
+    Standalone {
+        files: &[include_str!(
+            "../../../../cluster-network/src/render/mtu_prober.yaml"
+        )],
+        namespace: "openshift-network-operator",
+        rights: Rights {
+            account: "mtu-prober",
+            may: &[],
+            may_not: &[
+                "get nodes",
+                "list pods",
+                "list configmaps",
+                "create configmaps",
+                "get secrets",
+                "create events",
+            ],
+        },
+        at_home: &[
+            "create configmaps",
+            "patch configmaps mtu",
+            "patch configmaps mtu-prober",
+        ],
+        not_even_at_home: &[
+            "get configmaps another",
+            "patch configmaps another",
+            "get secrets",
+        ],
+    },
+];
