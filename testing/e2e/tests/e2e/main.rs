@@ -38,6 +38,7 @@ mod operator;
 mod pod_network;
 mod pods;
 mod record;
+mod routed_nodes;
 mod standalone;
 mod storm;
 mod support;

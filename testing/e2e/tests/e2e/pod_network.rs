@@ -12,23 +12,27 @@ use conformance::{Excluded, Outcome, Parts, QUICK_FOCUS, Wanted};
 use serde_json::{Value, json};
 
 use crate::pods::pod;
-use crate::{egress_router, mtu_migration};
+use crate::{egress_router, mtu_migration, routed_nodes};
 
 /// The image in the published manifests.
 const PLACEHOLDER: &str = "registry.example/weft:v0.1.0";
 pub(crate) const NODES: [&str; 2] = ["node01", "node02"];
 /// Default gateway of the nodes.
 pub(crate) const GATEWAY: &str = "10.10.0.1";
-const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
+/// The network of the nodes.
+pub(crate) const SUBNET: &str = "10.10.0.0/24";
+/// Length of its prefix.
+pub(crate) const SUBNET_LENGTH: u8 = 24;
+pub(crate) const CONFIG: &str = "/etc/cni/net.d/10-weft.conflist";
 const MULTUS_CONFIG: &str = "/etc/cni/net.d/00-multus.conf";
 /// Configuration of another pod network.
 const OTHER: &str = "/etc/cni/net.d/10-other.conflist";
-const PORT: u16 = 8_080;
-const HOST_PORT: u16 = 18_080;
+pub(crate) const PORT: u16 = 8_080;
+pub(crate) const HOST_PORT: u16 = 18_080;
 const ECHO_PORT: u16 = 7_777;
 const DAEMON_SET: &str = "daemonset/weft-pod-network";
 /// Parts of command lines.
-const DAEMON: &str = "/weft pod-network --node-name";
+pub(crate) const DAEMON: &str = "/weft pod-network --node-name";
 const OPERATOR: &str = "cluster-network-operator start";
 const PROXY: &str = "kube-proxy --config=/config/";
 /// The program of the nodes, as long as no pod runs kube-proxy.
@@ -141,7 +145,7 @@ impl Own {
     }
 
     /// Waits until the pod network's daemons are rolled out.
-    fn daemons_are_rolled_out(&self) {
+    pub(crate) fn daemons_are_rolled_out(&self) {
         self.is_rolled_out("kube-system", DAEMON_SET);
     }
 
@@ -190,7 +194,7 @@ impl Own {
 
     /// Kills a program that kubelet restarts, at a random moment, and waits for its successor. Returns its memory
     /// before: Pss and anonymous, KiB.
-    fn kill(&self, node: &str, part: &str) -> [u64; 2] {
+    pub(crate) fn kill(&self, node: &str, part: &str) -> [u64; 2] {
         let process = self.wait(part, || self.process(node, part));
         let figures = ["Pss", "Anonymous"].map(|of| memory(process, of));
         let thousandths = RandomState::new().build_hasher().finish() % 1_000;
@@ -214,7 +218,7 @@ impl Own {
             .unwrap()
     }
 
-    fn pod_ip(&self, pod: &str) -> String {
+    pub(crate) fn pod_ip(&self, pod: &str) -> String {
         self.kubectl(&["get", "pod", pod, "--output=jsonpath={.status.podIP}"])
     }
 
@@ -224,7 +228,7 @@ impl Own {
 
     /// Waits until a pod gets the page of the server.
     #[track_caller]
-    fn page_comes(&self, what: &str, from: &str, address: &str, port: u16) {
+    pub(crate) fn page_comes(&self, what: &str, from: &str, address: &str, port: u16) {
         let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} {port}");
         let came = wait::until(what, DEADLINE, || {
             let exec = ["exec", from, "--", "sh", "-c", &request];
@@ -267,7 +271,8 @@ fn server(node: &str) -> Value {
     server
 }
 
-// cluster-network#84, cluster-network#103, cluster-network#108, cluster-network#117, cluster-network#207, cluster-network#208
+// cluster-network#75, cluster-network#84-85, cluster-network#103, cluster-network#108, cluster-network#117
+// cluster-network#207-208
 // multus#125
 #[test]
 fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
@@ -288,6 +293,7 @@ fn cluster_without_a_network_gets_one_that_passes_kubernetes_tests() {
     install(&own, &image);
     let addresses = pods_talk(&own);
     daemons_die_under_traffic(&own, &addresses[0]);
+    routed_nodes::pods_keep_their_connections(&own, &addresses[0]);
     assert_eq!(["server", "client"].map(|pod| own.pod_ip(pod)), addresses);
     // Without a network, the runtime cannot end these pods.
     own.kubectl(&["delete", "pod", "server", "client"]);
@@ -409,10 +415,10 @@ fn connection_through_a_service_outlives_all_kills(own: &Own) {
 }
 
 /// A connection of the client that carries numbered lines to the echo port of an address, and back.
-struct Lines(Child);
+pub(crate) struct Lines(Child);
 
 impl Lines {
-    fn start(own: &Own, address: &str) -> Self {
+    pub(crate) fn start(own: &Own, address: &str) -> Self {
         let script = format!(
             "rm -f /tmp/end; (i=0; while [ ! -e /tmp/end ]; do echo $i; i=$((i+1)); sleep 0.02; done) \
              | nc {address} {ECHO_PORT}"
@@ -421,7 +427,7 @@ impl Lines {
     }
 
     /// Ends the connection, checks that no line is missing, and returns their number.
-    fn end(self, own: &Own) -> usize {
+    pub(crate) fn end(self, own: &Own) -> usize {
         own.kubectl(&["exec", "client", "--", "touch", "/tmp/end"]);
         let output = self.0.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
