@@ -517,7 +517,7 @@ impl Arena {
         let cpu = daemon.cpu()?.saturating_sub(before);
         std::thread::sleep(REST);
         let after = daemon.memory()?;
-        let begun = Daemon::steps()?;
+        let begun = (Daemon::steps()?, daemon.faults()?);
         let mut rested = [Vec::new(), Vec::new()];
         for round in 1..=RESTS {
             steps.step(&format!("attachments after a rest: {round} of {RESTS}"));
@@ -528,9 +528,14 @@ impl Arena {
         }
         std::thread::sleep(REST);
         let few = daemon.memory()?;
-        let rests_ended = Daemon::steps()?;
+        let rests_ended = (Daemon::steps()?, daemon.faults()?);
         let usual = [alone(direct, USUAL)?.add, alone(multus, USUAL)?.add];
-        let in_steps = [rests_ended.since(&begun), Daemon::steps()?.since(&rests_ended)];
+        let ended = (Daemon::steps()?, daemon.faults()?);
+        let in_steps = [rests_ended.0.since(&begun.0), ended.0.since(&rests_ended.0)];
+        let faults = [
+            (rests_ended.1 - begun.1) / RESTS as u64,
+            (ended.1 - rests_ended.1) / USUAL as u64,
+        ];
         stage.remove(containers, Vec::new())?;
         // The daemon keeps its pages after little work, so that not every rest leaves it without them.
         let in_order = rested[1]
@@ -547,8 +552,8 @@ impl Arena {
              ADD, median:   direct  multus (a second network more)\n\
              after a rest{:>8.1}{:>8.1} ms (in order: {in_order})\n\
              after others{:>8.1}{:>8.1} ms\n\
-             daemon, mean ms after a rest: {}\n\
-             daemon, mean ms after others: {}",
+             daemon, mean ms after a rest: {}; {} page faults for ADD, DEL and the rest\n\
+             daemon, mean ms after others: {}; {} page faults for ADD and DEL",
             api::PODS,
             idle.0,
             idle.1,
@@ -562,7 +567,9 @@ impl Arena {
             usual[0],
             usual[1],
             in_steps[0],
+            faults[0],
             in_steps[1],
+            faults[1],
         ))
     }
 }

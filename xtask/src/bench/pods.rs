@@ -1,22 +1,25 @@
-//! `cargo xtask bench pods`: pods that become Ready per second in bursts, with and without networks.
+//! `cargo xtask bench pods`: pods that become Ready per second in bursts, with and without networks, and what the bursts
+//! leave in the memory of the daemons.
 //!
 //! The kinds alternate, so that disturbances affect all of them. The runtime, the kubelet and the API server take most
 //! of the time: the difference between the kinds is the cost of networks.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use cluster::{Cluster, Kubectl, Progress as _, Steps, wait};
 use serde_json::{Value, json};
 
-use super::harness::times_text;
-use crate::install;
+use super::harness::{pass, times_text};
+use super::memory::{Memory, mebibytes, processes};
+use crate::{default_network, image, install, manifests};
 
 /// Arguments of the measurement.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pods of a burst, created at once
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pods: u32,
     /// Bursts for each kind of pod
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -25,6 +28,8 @@ pub(crate) struct Args {
 
 const NAMESPACE: &str = "bench-pods";
 const TIMEOUT: Duration = Duration::from_mins(10);
+/// Time after the last burst in which daemons return memory.
+const REST: Duration = Duration::from_mins(1);
 
 /// The networks of each kind of pod. The first kind is without multus.
 const KINDS: [(&str, &str); 5] = [
@@ -46,6 +51,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !cluster.is_up() {
         bail!("the cluster is not up; `cargo xtask demo` starts it with networks");
     }
+    let built = image::build(&mut steps)?;
+    // A demo runs a development build.
+    manifests::write(&built)?;
+    default_network::connect(&cluster, &built, &mut steps)?;
+    install::addons(&cluster.kubectl(), &built, install::CONFIG, &mut steps)?;
     install::bridges(&cluster, &mut steps)?;
     let bench = Bench {
         kubectl: cluster.kubectl(),
@@ -53,7 +63,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         pods: args.pods,
     };
     bench.clear()?;
-    bench.deploy_multus(true)?;
+    // Its handlers follow the links of pods.
+    bench.configure(&json!({ "multus": {}, "nmstate": {} }))?;
+    bench.follow(true)?;
     bench.kubectl.apply(&networks().to_string())?;
     let mut times = KINDS.map(|_| (Vec::new(), Vec::new()));
     for round in 1..=args.rounds {
@@ -77,6 +89,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     bench.clear()?;
+    let after = bench.memory();
+    steps.step("giving the daemons a minute of rest");
+    pass(REST, &mut steps);
+    let at_rest = bench.memory();
     drop(steps);
     println!(
         "\n{:<34}{:>8}  {:<22}  {:<22}  later",
@@ -99,7 +115,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "\n{} pods in a burst; median (least to most) of {} bursts. \"later\" compares Ready pods with those without multus",
         args.pods, args.rounds
     );
+    println!(
+        "\n{:<34}{:<24}  a minute later",
+        "Pss (anonymous), MiB", "after the last burst"
+    );
+    for (name, memory) in &at_rest {
+        let before = after.get(name).copied().unwrap_or_default();
+        println!("{name:<34}{:<24}  {}", memory_text(before), memory_text(*memory));
+    }
     Ok(())
+}
+
+fn memory_text(memory: Memory) -> String {
+    format!("{} ({})", mebibytes(memory.pss), mebibytes(memory.anonymous))
 }
 
 struct Bench<'a> {
@@ -121,7 +149,13 @@ impl Bench<'_> {
     /// Lets the operator deploy or remove multus, and waits until the runtimes of all nodes call it or do not.
     fn deploy_multus(&self, is_deployed: bool) -> anyhow::Result<()> {
         let multus = if is_deployed { json!({}) } else { Value::Null };
-        let patch = json!({ "spec": { "multus": multus } }).to_string();
+        self.configure(&json!({ "multus": multus }))?;
+        self.follow(is_deployed)
+    }
+
+    /// Changes the components that the operator deploys.
+    fn configure(&self, components: &Value) -> anyhow::Result<()> {
+        let patch = json!({ "spec": components }).to_string();
         self.kubectl.run([
             "patch",
             "networkaddonsconfig",
@@ -130,6 +164,11 @@ impl Bench<'_> {
             "--patch",
             &patch,
         ])?;
+        Ok(())
+    }
+
+    /// Waits until all components are there, and the runtimes of all nodes call multus or do not.
+    fn follow(&self, is_deployed: bool) -> anyhow::Result<()> {
         wait::until("multus on all nodes to follow its operator", TIMEOUT, || {
             for node in self.cluster.nodes() {
                 let test = ["test", "-e", MULTUS_CONFIG];
@@ -155,6 +194,20 @@ impl Bench<'_> {
             Ok(())
         })?;
         Ok(())
+    }
+
+    /// Returns the memory of each program: the most that it takes on a node.
+    fn memory(&self) -> BTreeMap<String, Memory> {
+        let mut most: BTreeMap<String, Memory> = BTreeMap::new();
+        for node in self.cluster.nodes() {
+            for (name, memory) in processes(self.cluster, node) {
+                let known = most.entry(name).or_default();
+                if memory.pss > known.pss {
+                    *known = memory;
+                }
+            }
+        }
+        most
     }
 
     /// Creates a burst of pods and waits until all are Ready.

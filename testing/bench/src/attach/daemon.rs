@@ -106,14 +106,24 @@ impl Daemon {
 
     /// Returns the processor time so far.
     pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = self.proc("stat")?;
-        // The second field, a name, may contain spaces. The others cannot.
-        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        let times = fields.split(' ').skip(11).take(2);
-        let ticks: u64 = times.filter_map(|time| time.parse::<u64>().ok()).sum();
+        let ticks: u64 = self.stat(11, 2)?.iter().sum();
         Ok(Duration::from_micros(
             ticks * 1_000_000 / rustix::param::clock_ticks_per_second(),
         ))
+    }
+
+    /// Returns the number of page faults without I/O so far.
+    pub(super) fn faults(&self) -> anyhow::Result<u64> {
+        Ok(self.stat(7, 1)?.iter().sum())
+    }
+
+    /// Returns fields of the kernel's `stat`, counted from the one after the name.
+    fn stat(&self, from: usize, count: usize) -> anyhow::Result<Vec<u64>> {
+        let stat = self.proc("stat")?;
+        // The second field, a name, may contain spaces. The others cannot.
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let fields = fields.split(' ').skip(from).take(count);
+        Ok(fields.filter_map(|field| field.parse().ok()).collect())
     }
 
     fn proc(&self, file: &str) -> anyhow::Result<String> {
