@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Bursts for each kind of pod
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Deploy node state too: its handlers report the links of pods on bridges
+    #[arg(long)]
+    node_state: bool,
 }
 
 const NAMESPACE: &str = "bench-pods";
@@ -63,8 +66,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         pods: args.pods,
     };
     bench.clear()?;
-    // Its handlers follow the links of pods.
-    bench.configure(&json!({ "multus": {}, "nmstate": {} }))?;
+    let node_state = if args.node_state { json!({}) } else { Value::Null };
+    bench.configure(&json!({ "multus": {}, "nmstate": node_state }))?;
     bench.follow(true)?;
     bench.kubectl.apply(&networks().to_string())?;
     let mut times = KINDS.map(|_| (Vec::new(), Vec::new()));
