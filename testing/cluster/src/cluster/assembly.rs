@@ -84,7 +84,10 @@ impl<'a> Assembly<'a> {
         wait::until("the API server", TIMEOUT, || {
             progress.tick("waiting for the API server");
             let answer = kubectl.run(["get", "--raw", "/readyz"]);
-            answer.map_err(|error| format!("{error}{}", control.evidence("kube-apiserver")))
+            answer.map_err(|error| {
+                let error = format!("{error}{}", control.evidence(Program::ApiServer.name()));
+                self.revive_api_server(error, progress)
+            })
         })?;
         progress.step("starting controllers, scheduler and the nodes' programs");
         let mut before = heartbeats(self.cluster).unwrap_or_default();
@@ -101,20 +104,36 @@ impl<'a> Assembly<'a> {
         wait::until("the nodes to be ready", TIMEOUT, || {
             progress.tick("waiting for the nodes");
             // A kubelet that ended never becomes ready.
-            match self.cluster.nodes.iter().find(|node| !node.runs("kubelet")) {
-                Some(node) => Ok(Err(Error::Missing(format!(
+            if let Some(node) = self.cluster.nodes.iter().find(|node| !node.runs("kubelet")) {
+                return Ok(Err(Error::Missing(format!(
                     "a program of {} died{}",
                     node.name(),
                     node.evidence("kubelet")
-                )))),
-                None => self.ready_since(&before).map(Ok),
+                ))));
             }
+            let ready = self.ready_since(&before);
+            ready
+                .map(Ok)
+                .map_err(|error| self.revive_api_server(error, progress))
         })??;
         if !self.cluster.has_pod_network() {
             self.assign_ranges(&kubectl)?;
         }
         let account = ["serviceaccount", "--namespace", "default", "default"];
         kubectl.wait_for(&account, "the default service account", TIMEOUT, |_| Ok(()))
+    }
+
+    /// Starts an API server again that has ended, as a kubelet does: Kubernetes 1.34 may crash at its start, while it
+    /// collects the documents of custom resources. Returns the error, or that of the start.
+    fn revive_api_server(&self, error: String, progress: &mut dyn Progress) -> String {
+        if self.cluster.control.runs(Program::ApiServer.name()) {
+            return error;
+        }
+        progress.step("starting the API server again, which has ended");
+        match self.start_store_and_api() {
+            Ok(()) => error,
+            Err(failed) => failed.to_string(),
+        }
     }
 
     /// Assigns each node its ranges of pod addresses, like a controller manager that allocates them. Installed networks
@@ -166,7 +185,7 @@ impl<'a> Assembly<'a> {
         let (program, audit) = (inside(Program::ApiServer), self.cluster.audit_log());
         let mut api = control_plane::api_server(&program, &self.pki, &tokens, &policy, &audit, ETCD.0);
         api.extend(control_plane::api_server_of_cluster(&self.pki, self.families));
-        control.start("kube-apiserver", &api).map(drop)
+        control.start(Program::ApiServer.name(), &api).map(drop)
     }
 
     fn start_controllers(&self) -> Result<()> {

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Options, Quiet, wait};
@@ -104,11 +105,7 @@ fn up_works_after_a_kill_at_any_point_and_down_leaves_nothing() {
         } else {
             "node01"
         };
-        Command::new("sh")
-            .args(["-c", "kill -9 \"$@\"", "sh"])
-            .args(pids(&own.0, node, program))
-            .status()
-            .unwrap();
+        kill(&own.0, node, program);
         wait::until("its end", TIMEOUT, || {
             if all_run(&own.0) { Err(program) } else { Ok(()) }
         })
@@ -116,6 +113,23 @@ fn up_works_after_a_kill_at_any_point_and_down_leaves_nothing() {
         own.0.up(&mut Quiet).unwrap();
         assert!(own.0.is_up(), "{program} killed");
     }
+    // An API server that ends at its start is started again.
+    own.0.crash("control", "kube-apiserver").unwrap();
+    let starts = || {
+        let log = fs::read_to_string(dir.join("logs/control-kube-apiserver.log"));
+        log.unwrap_or_default().matches("Serving securely").count()
+    };
+    let before = starts();
+    thread::scope(|scope| {
+        let up = scope.spawn(|| own.0.up(&mut Quiet));
+        wait::until("the start of the API server", TIMEOUT, || {
+            if starts() > before { Ok(()) } else { Err("not yet") }
+        })
+        .unwrap();
+        kill(&own.0, "control", "kube-apiserver");
+        up.join().unwrap().unwrap();
+    });
+    assert!(own.0.is_up(), "an API server killed at its start");
     for space in ["node02", "control"] {
         let first = fs::read_to_string(dir.join(space).join("pid")).unwrap();
         let first = first.split_whitespace().next().unwrap();
@@ -310,6 +324,14 @@ fn all_run(cluster: &Cluster) -> bool {
 }
 
 /// Numbers, as the host sees them, of the processes of `program` on `node`.
+/// Kills a program without waiting for its end.
+fn kill(cluster: &Cluster, node: &str, program: &str) {
+    let mut kill = Command::new("sh");
+    kill.args(["-c", "kill -9 \"$@\"", "sh"])
+        .args(pids(cluster, node, program));
+    kill.status().unwrap();
+}
+
 fn pids(cluster: &Cluster, node: &str, program: &str) -> Vec<String> {
     let named = |pid: &i32| {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
