@@ -28,19 +28,13 @@ const CERTIFICATES: &str = "/var/run/secrets/serving-cert";
 const SERVICE: &str = "metrics";
 /// Value of the label `controller`.
 const CONTROLLER: &str = "operconfig";
+/// Types of the operator's own conditions. One of another controller may vanish, and would keep its last value here.
+const CONDITIONS: [&str; 4] = ["Available", "Degraded", "Progressing", "Upgradeable"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ipsec {
     mode: &'static str,
     is_legacy_api: &'static str,
-}
-
-/// Types of the operator's own conditions. One of another controller may vanish, and would keep its last value here.
-const CONDITIONS: [&str; 4] = ["Available", "Degraded", "Progressing", "Upgradeable"];
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ConditionLabels {
-    condition: &'static str,
 }
 
 impl Ipsec {
@@ -69,6 +63,11 @@ fn mode(mode: Mode) -> &'static str {
         Mode::External => "External",
         Mode::Full => "Full",
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabels {
+    condition: &'static str,
 }
 
 /// The metrics. Clones share their values.

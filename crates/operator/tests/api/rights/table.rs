@@ -310,38 +310,43 @@ pub(super) struct Standalone {
 }
 
 /// Multus without an operator: its `DaemonSet` has another name.
-const MULTUS_ALONE: Rights = Rights {
-    account: "multus",
-    may: &[
-        "watch network-attachment-definitions.k8s.cni.cncf.io",
-        "watch pods",
-        "update pods/status",
-        "create events",
-        "get daemonsets.apps kube-multus-ds",
-    ],
-    may_not: NODES[0].may_not,
-};
-const POOL_ALONE: Rights = Rights {
-    account: POOL,
-    may: &POOL_EVERYWHERE,
-    may_not: &POOL_NOWHERE,
-};
+const fn multus_alone(files: &'static [&'static str]) -> Standalone {
+    Standalone {
+        files,
+        namespace: "kube-system",
+        rights: Rights {
+            account: "multus",
+            may: &[
+                "watch network-attachment-definitions.k8s.cni.cncf.io",
+                "watch pods",
+                "update pods/status",
+                "create events",
+                "get daemonsets.apps kube-multus-ds",
+            ],
+            may_not: NODES[0].may_not,
+        },
+        at_home: &[],
+        not_even_at_home: NODES[0].may_not,
+    }
+}
+
+const fn pool_alone(files: &'static [&'static str]) -> Standalone {
+    Standalone {
+        files,
+        namespace: "kubemacpool-system",
+        rights: Rights {
+            account: POOL,
+            may: &POOL_EVERYWHERE,
+            may_not: &POOL_NOWHERE,
+        },
+        at_home: &POOL_AT_HOME,
+        not_even_at_home: &POOL_NOT_EVEN_AT_HOME,
+    }
+}
 
 pub(super) const STANDALONE: [Standalone; 6] = [
-    Standalone {
-        files: &[include_str!("../../../../../deploy/multus/thick.yaml")],
-        namespace: "kube-system",
-        rights: MULTUS_ALONE,
-        at_home: &[],
-        not_even_at_home: NODES[0].may_not,
-    },
-    Standalone {
-        files: &[include_str!("../../../../../deploy/multus/thin.yaml")],
-        namespace: "kube-system",
-        rights: MULTUS_ALONE,
-        at_home: &[],
-        not_even_at_home: NODES[0].may_not,
-    },
+    multus_alone(&[include_str!("../../../../../deploy/multus/thick.yaml")]),
+    multus_alone(&[include_str!("../../../../../deploy/multus/thin.yaml")]),
     Standalone {
         files: &[
             include_str!("../../../../../deploy/multus/nad-webhook.yaml"),
@@ -368,20 +373,8 @@ pub(super) const STANDALONE: [Standalone; 6] = [
         at_home: &[],
         not_even_at_home: &["list secrets", "get secrets another", "update pods"],
     },
-    Standalone {
-        files: &[include_str!("../../../../../deploy/kubemacpool.yaml")],
-        namespace: "kubemacpool-system",
-        rights: POOL_ALONE,
-        at_home: &POOL_AT_HOME,
-        not_even_at_home: &POOL_NOT_EVEN_AT_HOME,
-    },
-    Standalone {
-        files: &[include_str!("../../../../../deploy/kubemacpool-replicas.yaml")],
-        namespace: "kubemacpool-system",
-        rights: POOL_ALONE,
-        at_home: &POOL_AT_HOME,
-        not_even_at_home: &POOL_NOT_EVEN_AT_HOME,
-    },
+    pool_alone(&[include_str!("../../../../../deploy/kubemacpool.yaml")]),
+    pool_alone(&[include_str!("../../../../../deploy/kubemacpool-replicas.yaml")]),
     Standalone {
         files: &[include_str!(
             "../../../../cluster-network/src/render/mtu_prober.yaml"
