@@ -70,7 +70,9 @@ pub(crate) fn addons(
 ) -> anyhow::Result<()> {
     steps.step("installing the operator");
     let dir = manifests::default_dir();
-    apply(kubectl, &manifests::INSTALL.map(|name| dir.join(name)))?;
+    let files = manifests::INSTALL.iter().chain([&manifests::NODES_POLICIES]);
+    let files: Vec<_> = files.map(|name| dir.join(name)).collect();
+    apply(kubectl, &files)?;
     let operator = ["deployment", "--namespace", NAMESPACE, OPERATOR];
     wait_for(kubectl, steps, &operator, "the operator", |deployment| {
         rolled_out(deployment, &built.reference)

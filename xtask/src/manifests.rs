@@ -16,6 +16,9 @@ pub(crate) const INSTALL: [&str; 3] = [
     "operator.yaml",
 ];
 
+/// The admission policies that restrict programs on nodes to their own node.
+pub(crate) const NODES_POLICIES: &str = "admission-policy-nodes.yaml";
+
 /// The file that installs the pod network.
 pub(crate) const POD_NETWORK: &str = "pod-network/pod-network.yaml";
 

@@ -253,16 +253,16 @@ pub(crate) const ADMISSION_FILES: [(&str, Action); 2] = [
     ("admission-policy-deny.yaml", Action::Deny),
 ];
 
-/// File that may be applied in addition: the admission policy that restricts markers to their own node.
-pub const MARKERS_FILE: &str = "admission-policy-markers.yaml";
+/// File that may be applied in addition: the admission policies that restrict programs on nodes to their own node.
+pub const NODES_FILE: &str = "admission-policy-nodes.yaml";
 
-/// Renders the [admission](ADMISSION_FILES) [policies](MARKERS_FILE): pairs of file name and YAML.
+/// Renders the [admission](ADMISSION_FILES) [policies](NODES_FILE): pairs of file name and YAML.
 pub fn render_admission() -> Result<Vec<(&'static str, String)>, Error> {
-    let markers = manifest::parse(MARKERS_FILE, include_str!("markers-policy.yaml"))?;
+    let nodes = manifest::parse(NODES_FILE, include_str!("nodes-policy.yaml"))?;
     ADMISSION_FILES
         .into_iter()
         .map(|(name, action)| (name, admission_policy::objects(action).to_vec()))
-        .chain([(MARKERS_FILE, markers)])
+        .chain([(NODES_FILE, nodes)])
         .map(|(name, objects)| Ok((name, documents(name, &objects)?)))
         .collect()
 }

@@ -154,6 +154,14 @@ impl Account {
         self.ask(self.client.request(request.expect("a request")))
     }
 
+    /// Replaces the status of an object, and what the API server lets change with it.
+    pub fn replace_status(&self, collection: &str, object: &Value) -> Result<Value, Refusal> {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let (parameters, body) = (PostParams::default(), object.to_string().into_bytes());
+        let request = Request::new(collection).replace_subresource("status", name, &parameters, body);
+        self.ask(self.client.request(request.expect("a request")))
+    }
+
     fn ask(&self, answer: impl Future<Output = Result<Value, kube::Error>>) -> Result<Value, Refusal> {
         self.runtime.block_on(answer).map_err(|error| match error {
             kube::Error::Api(status) => Refusal {

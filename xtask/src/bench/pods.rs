@@ -231,7 +231,8 @@ impl Bench<'_> {
         Ok(began.elapsed())
     }
 
-    /// Deletes the burst and waits until all pods are gone.
+    /// Deletes the burst and waits until all pods are gone. They have a grace period: without one, the API server removes
+    /// a pod at once, and kubelet detaches it during the next burst.
     fn delete(&self) -> anyhow::Result<Duration> {
         let began = Instant::now();
         self.kubectl.run([
@@ -288,7 +289,7 @@ fn pod(number: u32, networks: &str) -> Value {
     };
     json!({ "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": format!("pod-{number}"), "namespace": NAMESPACE, "annotations": annotations },
-        "spec": { "terminationGracePeriodSeconds": 0, "containers": [
+        "spec": { "containers": [
             { "name": "pause", "image": cluster::image::PAUSE, "imagePullPolicy": "IfNotPresent" }
         ] } })
 }

@@ -462,20 +462,50 @@ fn thread_returns_to_its_root_and_namespace() {
     });
 }
 
+/// A cgroup of the machine, without a process. It ends with the test.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn create() -> Self {
+        let hierarchies = Path::new("/sys/fs/cgroup");
+        let memory = hierarchies.join("memory");
+        let hierarchy = if memory.is_dir() { &memory } else { hierarchies };
+        let cgroup = hierarchy.join(format!("weft-test-{}", std::process::id()));
+        fs::create_dir(&cgroup).unwrap();
+        Self(cgroup)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
 #[test]
 fn program_moves_to_cgroup_if_possible() {
     on_a_host(Way::Programs, |host| {
-        // A file takes what a cgroup would.
-        let place = Path::new("/run/cgroup.procs");
-        fs::write(place, "").unwrap();
-        let door = Arc::new(linux::process::Door::open(place).unwrap());
+        script(
+            "where",
+            "cat /proc/self/cgroup > /run/where\necho '{\"cniVersion\": \"1.0.0\"}'",
+        );
+        let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "where"});
+        let cgroup = Cgroup::create();
+        let name = format!("/{}\n", cgroup.0.file_name().unwrap().display());
+        host.call("ADD", &config);
+        let without = fs::read_to_string("/run/where").unwrap();
+        assert!(!without.contains(&name), "{without}");
+
+        let door = Arc::new(linux::process::Door::open(&cgroup.0.join("cgroup.procs")).unwrap());
         host.plugins.invoker.prepare = Some(Arc::new(move |command| door.lead(command)));
-        let config = json!({"cniVersion": "1.0.0", "name": "blue", "type": "passthru"});
-        assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");
-        assert_eq!(fs::read_to_string(place).unwrap(), "0");
+        host.call("ADD", &config);
+        let within = fs::read_to_string("/run/where").unwrap();
+        assert!(within.contains(&name), "{within}");
+
         // A file that accepts no data.
         let full = Arc::new(linux::process::Door::open(Path::new("/dev/full")).unwrap());
         host.plugins.invoker.prepare = Some(Arc::new(move |command| full.lead(command)));
-        assert_eq!(host.call("ADD", &config)["cniVersion"], "1.0.0");
+        host.call("ADD", &config);
+        assert_eq!(fs::read_to_string("/run/where").unwrap(), without);
     });
 }

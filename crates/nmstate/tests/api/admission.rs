@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use axum::http::{Method, Request, header};
 use kube_kit::client;
 use serde_json::{Value, json};
-use stage::until;
+use stage::{Account, until};
 
-use crate::fixture::{ACCOUNT, Kind, Stage, Task};
+use crate::fixture::{ACCOUNT, Kind, NAMESPACE, Stage, Task};
 use crate::host::{self, Host};
 use crate::operator::{NMSTATES, installed, nmstate, operator, settings};
 
@@ -227,6 +227,23 @@ fn handler_writes_objects_of_its_own_node_only() {
         let path = format!("{enactments}/{name}");
         refused(send_as(&stage, handler, Method::DELETE, &path, &none), FOREIGN);
     }
+
+    // The API server reads the node from the token of a pod.
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "handler" },
+        "spec": {
+            "serviceAccountName": "nmstate-handler", "nodeName": NODE,
+            "containers": [{ "name": "it", "image": "it" }],
+        },
+    });
+    stage.create(Kind::Pod, &pod);
+    let of_the_pod = Account::of_pod(&stage, NAMESPACE, "nmstate-handler", "handler");
+    let refusal = of_the_pod
+        .create(enactments, &of_others[0])
+        .expect_err("a refusal");
+    assert!(refusal.message.contains(FOREIGN), "{refusal:?}");
+    let own = enactment("node01.of-the-pod", NODE);
+    of_the_pod.create(enactments, &own).expect("created");
 
     // About its own it writes everything; and a token that names no node is not held to one.
     let own = [(handler, "p"), ((ACCOUNT, None), "q")];

@@ -61,10 +61,7 @@ fn variable(deployment: &Value, name: &str) -> Value {
 
 #[test]
 fn chart_installs_objects_of_manifests() {
-    let policies = [
-        file("admission-policy.yaml"),
-        file("admission-policy-markers.yaml"),
-    ];
+    let policies = [file("admission-policy.yaml"), file("admission-policy-nodes.yaml")];
     let mut manifests = by_name([file("operator.yaml"), policies.concat()].concat());
     let rendered = template(&[]).expect("objects");
     // The chart leaves out upstream's rights if no image of upstream is set.
@@ -229,11 +226,15 @@ fn chart_value_selects_admission_policy() {
     );
     assert!(policies(&["--set=admissionPolicy=None"]).is_empty());
     assert!(policies(&["--kube-version", "1.29"]).is_empty());
-    let markers = |values: &[&str]| named(values, " network-addons-markers");
-    assert_eq!(markers(&[]), by_name(file("admission-policy-markers.yaml")));
-    assert_eq!(markers(&["--set=admissionPolicy=None"]).len(), 2);
-    assert!(markers(&["--set=markersPolicy=false"]).is_empty());
-    assert!(markers(&["--kube-version", "1.29"]).is_empty());
+    let nodes = |values: &[&str]| {
+        let mut objects = named(values, " network-addons-markers");
+        objects.extend(named(values, " network-addons-pod-status"));
+        objects
+    };
+    assert_eq!(nodes(&[]), by_name(file("admission-policy-nodes.yaml")));
+    assert_eq!(nodes(&["--set=admissionPolicy=None"]).len(), 4);
+    assert!(nodes(&["--set=nodesPolicy=false"]).is_empty());
+    assert!(nodes(&["--kube-version", "1.29"]).is_empty());
 }
 
 #[test]

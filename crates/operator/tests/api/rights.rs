@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use cluster::Kubectl;
 use kube_kit::object::{self, CLUSTER_ROLE_BINDING, NODE, POD, SERVICE_ACCOUNT};
-use manifests::{MARKERS_FILE, render_admission};
+use manifests::{NODES_FILE, render_admission};
 use serde_json::{Value, json};
-use stage::{Account, Method, put_out_prey, until};
+use stage::{Account, Admin, Method, put_out_prey, until};
 
 use self::table::{
     ALONE, ESTABLISHED, NODES, OPERATOR, OPERATOR_NOT_EVEN_AT_HOME, OPERATOR_NOWHERE, OTHERS, PLUGINS,
@@ -224,14 +224,26 @@ fn plugins_on_openshift_may_use_their_constraints_alone() {
     account.assert_takes_nothing();
 }
 
-/// Applies the policy that restricts markers to their own node.
-fn apply_markers_policy(kubectl: &Kubectl) {
+/// Applies the policies that restrict programs on nodes to their own node.
+fn apply_nodes_policies(kubectl: &Kubectl) {
     let files = render_admission().expect("the policies");
     let (_, yaml) = files
         .iter()
-        .find(|(name, _)| *name == MARKERS_FILE)
+        .find(|(name, _)| *name == NODES_FILE)
         .expect("the file");
-    kubectl.apply(yaml).expect("the policy is accepted");
+    kubectl.apply(yaml).expect("the policies are accepted");
+}
+
+/// Creates a pod of an account on a node, and returns it.
+fn create_pod(admin: &Admin, namespace: &str, name: &str, account: &str, node: &str) -> Value {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "kept": "" } },
+        "spec": {
+            "serviceAccountName": account, "nodeName": node,
+            "containers": [{ "name": "it", "image": "it" }],
+        },
+    });
+    admin.create(&POD.path(Some(namespace)), &pod)
 }
 
 // operands#31
@@ -249,15 +261,8 @@ fn marker_writes_bridges_of_its_own_node_alone() {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
         admin.create(&NODE.path(None), &node);
     }
-    let in_a_pod = |account: &str| {
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": account },
-            "spec": {
-                "serviceAccountName": account, "nodeName": NODES[0],
-                "containers": [{ "name": "it", "image": "it" }],
-            },
-        });
-        admin.create(&POD.path(Some(NAMESPACE)), &pod);
+    let in_a_pod = |account| {
+        create_pod(admin, NAMESPACE, account, account, NODES[0]);
         Account::of_pod(admin, NAMESPACE, account, account)
     };
     let (of_the_pod, of_ovs) = (in_a_pod("bridge-marker"), in_a_pod("ovs-cni-marker"));
@@ -271,7 +276,7 @@ fn marker_writes_bridges_of_its_own_node_alone() {
 
     // The role alone allows the write on any node.
     until("the role", || write(&of_the_pod, NODES[1], &bridge("br1")));
-    apply_markers_policy(fixture.kubectl());
+    apply_nodes_policies(fixture.kubectl());
     let mut number = 0;
     let refusal = until("the policy", || {
         number += 1;
@@ -312,5 +317,69 @@ fn marker_writes_bridges_of_its_own_node_alone() {
     }
     for name in NODES {
         admin.delete(&format!("{}/{name}", NODE.path(None)));
+    }
+}
+
+// operands#37
+#[test]
+fn network_status_is_written_to_pods_of_the_own_node_alone() {
+    const WRITERS: [&str; 2] = ["multus", "dynamic-networks-controller"];
+    let mut fixture = Fixture::installed();
+    fixture.set("MULTUS_DYNAMIC_NETWORKS_CONTROLLER_IMAGE", "");
+    fixture.start();
+    fixture.configure(&json!({ "multus": {}, "multusDynamicNetworks": {} }));
+    for account in WRITERS {
+        fixture.wait_for_operand("serviceaccount", account, |_| Some(()));
+    }
+    let admin = fixture.admin();
+    admin.namespace("tenant", &[]);
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
+    admin.create(&SERVICE_ACCOUNT.path(Some("tenant")), &account);
+    let [near, far] = ["near", "far"].map(|node| {
+        let pod = create_pod(admin, "tenant", node, "default", node);
+        (pod, POD.path(Some("tenant")))
+    });
+    let mut number = 0;
+    // Each write differs from the one before.
+    let mut write = |account: &Account, (pod, pods): &(Value, String), labels: Value| {
+        number += 1;
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        let mut pod = admin.get(&format!("{pods}/{name}")).expect("the pod");
+        pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/network-status": number.to_string() });
+        pod["metadata"]["labels"] = labels;
+        let answer = account.replace_status(pods, &pod);
+        answer.map_err(|refusal| refusal.message)
+    };
+    let kept = json!({ "kept": "" });
+    let accounts = WRITERS.map(|name| {
+        create_pod(admin, NAMESPACE, name, name, "near");
+        (
+            Account::of(admin, NAMESPACE, name),
+            Account::of_pod(admin, NAMESPACE, name, name),
+        )
+    });
+    // The roles alone allow the write on any node.
+    for (_, of_the_pod) in &accounts {
+        until("the role", || write(of_the_pod, &far, kept.clone()));
+    }
+    apply_nodes_policies(fixture.kubectl());
+    let own_node = "this program may write only the status of pods on its own node";
+    for (of_nobody, of_the_pod) in &accounts {
+        let refusal = until("the policy", || match write(of_the_pod, &far, kept.clone()) {
+            Ok(answer) => Err(answer),
+            Err(refusal) => Ok(refusal),
+        });
+        assert!(refusal.contains(own_node), "{refusal}");
+        let refusal = write(of_nobody, &near, kept.clone()).expect_err("a refusal");
+        assert!(refusal.contains(own_node), "{refusal}");
+        write(of_the_pod, &near, kept.clone()).expect("a pod of its own node");
+        for labels in [
+            json!({}),
+            json!({ "kept": "", "more": "" }),
+            json!({ "kept": "changed" }),
+        ] {
+            let refusal = write(of_the_pod, &near, labels).expect_err("a refusal");
+            assert!(refusal.contains("may not change the labels"), "{refusal}");
+        }
     }
 }
