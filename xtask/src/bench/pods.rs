@@ -231,8 +231,8 @@ impl Bench<'_> {
         Ok(began.elapsed())
     }
 
-    /// Deletes the burst and waits until all pods are gone. They have a grace period: without one, the API server removes
-    /// a pod at once, and kubelet detaches it during the next burst.
+    /// Deletes the burst and waits until all pods are gone. Their grace period is not zero: the API server would remove
+    /// them at once, and kubelet would detach them during the next burst.
     fn delete(&self) -> anyhow::Result<Duration> {
         let began = Instant::now();
         self.kubectl.run([
@@ -289,7 +289,7 @@ fn pod(number: u32, networks: &str) -> Value {
     };
     json!({ "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": format!("pod-{number}"), "namespace": NAMESPACE, "annotations": annotations },
-        "spec": { "containers": [
+        "spec": { "terminationGracePeriodSeconds": 1, "containers": [
             { "name": "pause", "image": cluster::image::PAUSE, "imagePullPolicy": "IfNotPresent" }
         ] } })
 }

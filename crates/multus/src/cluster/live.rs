@@ -17,6 +17,7 @@ use linux::backoff::Backoff;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,6 +28,13 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from
 /// Attempts of a status write and the delay between them, as upstream.
 const WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Requests at a time, and events at a time. Each needs a connection, and an open connection takes some 85 KiB: without a
+/// bound, a burst of 30 pods opens 80, and the daemon holds 6 MiB for the next minutes.
+const REQUESTS: usize = 8;
+const EVENTS: usize = 2;
+/// The longest wait of an event for its turn. Events are best effort.
+const EVENT_TURN: Duration = Duration::from_secs(10);
 
 /// Idle time after which a status write would have to wait: this process may have returned the memory that a request
 /// needs, and the API server closes connections after 90 s.
@@ -46,6 +54,8 @@ pub(crate) struct Live {
     client: Client,
     node: Option<String>,
     recorder: Recorder,
+    requests: Semaphore,
+    events: Arc<Semaphore>,
     /// The time of the latest answer, or of a request that opens a connection.
     used: Mutex<Instant>,
     pub(super) refusal: Refusal,
@@ -59,17 +69,23 @@ impl Live {
             client,
             node: node.map(str::to_owned),
             recorder,
+            requests: Semaphore::new(REQUESTS),
+            events: Arc::new(Semaphore::new(EVENTS)),
             used: Mutex::new(Instant::now()),
             refusal: Refusal::default(),
         }
     }
 
-    /// Sends a request with a timeout, and notes a refusal (401).
+    /// Sends a request in its turn, with a timeout for both, and notes a refusal (401).
     async fn answer<T>(
         &self,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<Result<T, kube::Error>, Elapsed> {
-        let answer = timeout(REQUEST, request).await;
+        let in_turn = async {
+            let _turn = self.requests.acquire().await;
+            request.await
+        };
+        let answer = timeout(REQUEST, in_turn).await;
         if let Ok(answer) = &answer {
             self.refusal.note(answer);
             *kube_kit::lock(&self.used) = Instant::now();
@@ -205,7 +221,7 @@ impl Live {
         }
     }
 
-    /// Publishes an event about a pod. Never fails: errors are logged.
+    /// Publishes an event about a pod in its turn. Never fails: errors are logged.
     pub(crate) fn event(
         &self,
         pod: &PodRef,
@@ -214,6 +230,7 @@ impl Live {
         text: String,
     ) -> impl Future<Output = ()> + Send + use<> {
         let recorder = self.recorder.clone();
+        let turn = timeout(EVENT_TURN, Arc::clone(&self.events).acquire_owned());
         let regarding = ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -223,6 +240,14 @@ impl Live {
             ..ObjectReference::default()
         };
         async move {
+            let Ok(_turn) = turn.await else {
+                tracing::warn!(
+                    reason,
+                    text,
+                    "too many events wait for the API server, event dropped"
+                );
+                return;
+            };
             // The recorder logs errors.
             let _ = recorder.publish(&regarding, kind, reason, &text).await;
         }
@@ -291,8 +316,10 @@ fn is_forbidden(error: &kube::Error) -> bool {
 mod tests {
     use super::*;
     use axum::http::{Method, Request, Response};
+    use futures::future::join_all;
     use kube::client::Body;
     use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     fn pod_at(version: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "status": {},
@@ -350,6 +377,62 @@ mod tests {
         live.write_status(&pod, "[]").await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
         assert_eq!(*kube_kit::lock(&asked), ["PUT 1", "GET", "PUT 2"]);
+    }
+
+    /// An API server that answers after this time, and the number of requests that it has at a time, at most.
+    fn busy(time: Duration) -> (Live, Arc<AtomicUsize>) {
+        let (now, most) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let seen = Arc::clone(&most);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let (now, most) = (Arc::clone(&now), Arc::clone(&seen));
+            async move {
+                most.fetch_max(now.fetch_add(1, Relaxed) + 1, Relaxed);
+                sleep(time).await;
+                now.fetch_sub(1, Relaxed);
+                Ok::<_, tower::BoxError>(Response::new(Body::from(pod_at("2").to_string().into_bytes())))
+            }
+        });
+        let client = Client::new(service, "default");
+        (Live::new(client, None), most)
+    }
+
+    fn events(live: &Live) -> impl Future<Output = Vec<()>> {
+        join_all((0..30).map(|number| {
+            let pod = PodRef {
+                namespace: "ns".into(),
+                name: number.to_string(),
+                uid: None,
+            };
+            live.event(&pod, Kind::Normal, "AddedInterface", String::new())
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn burst_has_a_bounded_number_of_requests_at_a_time() {
+        // multus#126
+        let (live, most) = busy(Duration::from_millis(20));
+        let pod = Pod {
+            namespace: "ns".into(),
+            name: "p".into(),
+            body: Some(Arc::new(body_at("2"))),
+            ..Pod::default()
+        };
+        for written in join_all((0..30).map(|_| live.write_status(&pod, "[]"))).await {
+            written.unwrap();
+        }
+        assert_eq!(most.swap(0, Relaxed), REQUESTS);
+        events(&live).await;
+        assert_eq!(most.load(Relaxed), EVENTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_do_not_wait_longer_for_a_silent_api_server_than_for_their_turn() {
+        let (live, _) = busy(Duration::from_hours(1));
+        let begun = Instant::now();
+        events(&live).await;
+        // Those whose turn came end with their own attempts.
+        let attempts = Duration::from_secs(40);
+        assert!(begun.elapsed() < EVENT_TURN + attempts, "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
