@@ -88,3 +88,44 @@ async fn flood_of_invented_tokens_keeps_allowed_answers() {
     answers.remember([1; 32], UNAUTHENTICATED, start + YES_LASTS);
     assert_eq!(answers.0.len(), 1, "expired answers are dropped");
 }
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_one_client_take_half_of_the_reviews() {
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let log = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
+        let log = Arc::clone(&log);
+        async move {
+            let body = request.into_body().collect_bytes().await?;
+            let mut review: serde_json::Value = serde_json::from_slice(&body)?;
+            let token = review["spec"]["token"].as_str().unwrap_or_default().to_owned();
+            lock(&log).push(token.clone());
+            if token == "invented" {
+                std::future::pending::<()>().await;
+            }
+            review["status"] =
+                serde_json::json!({ "authenticated": true, "user": { "username": "u" }, "allowed": true });
+            let body = kube::client::Body::from(review.to_string().into_bytes());
+            Ok::<_, tower::BoxError>(axum::http::Response::new(body))
+        }
+    });
+    let guard = Guard {
+        client: Client::new(service, "default"),
+        path: "/metrics",
+        answers: Mutex::default(),
+        questions: Places::new(QUESTIONS),
+    };
+    let [flood, other] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+    let invented = futures::future::join_all((0..2 * QUESTIONS).map(|_| guard.answer("invented", flood)));
+    let valid = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(*lock(&asked), ["invented"; QUESTIONS / 2]);
+        let begun = Instant::now();
+        assert_eq!(guard.answer("valid", other).await, Ok(ALLOWED));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    };
+    let (invented, ()) = tokio::join!(invented, valid);
+    for answer in invented {
+        assert_eq!(answer, Err("the API server takes too long".to_owned()));
+    }
+}
