@@ -1,7 +1,6 @@
 use api::cluster_network::{config::NetworkDiagnostics, operator::NetworkSpec};
 use rstest::rstest;
 use serde_json::{Value, json};
-use stage::prometheus;
 
 use super::{Context, Part, Rendered, render};
 use crate::{
@@ -10,6 +9,9 @@ use crate::{
     facts::{ApiServer, Facts},
     settings::Settings,
 };
+
+mod monitoring;
+mod security;
 
 fn settings() -> Settings {
     let variable = |name: &str| match name {
@@ -142,89 +144,6 @@ fn policies_let_the_pods_of_checks_connect() {
         let policy = find(&rendered, "NetworkPolicy", name).expect("a policy");
         assert_eq!(policy["spec"]["egress"], json!([{}]), "{policy}");
     }
-}
-
-#[test]
-fn endpoint_without_a_success_for_ten_minutes_fires_an_alert() {
-    // cluster-network#210
-    let Some(programs) = prometheus::programs() else {
-        return;
-    };
-    let rendered = rendered(&of_type("Weft"));
-    let rules = &find(&rendered, "PrometheusRule", "network-check-rules").expect("rules")["spec"];
-    prometheus::check(&programs, rules);
-    let counter = |check: &str, result: &str, values: &str| {
-        let labels = format!("checkName=\"{check}\",targetEndpoint=\"h:1\",tcpConnect=\"{result}\"");
-        json!({ "series": format!("pod_network_connectivity_check_count{{{labels}}}"), "values": values })
-    };
-    let alert = json!({
-        "exp_labels": {
-            "checkName": "down", "targetEndpoint": "h:1", "severity": "warning",
-            "namespace": "openshift-network-diagnostics",
-        },
-        "exp_annotations": {
-            "summary": "An endpoint of the connectivity checks is unreachable.",
-            "description": "Check down has not reached h:1 for ten minutes. `weft network check --matrix` shows from which \
-                            nodes it is unreachable.",
-        },
-    });
-    let at = |time: &str, alerts: Value| json!({ "eval_time": time, "alertname": "PodNetworkConnectivityCheckFailing", "exp_alerts": alerts });
-    let tests = json!([{
-        "interval": "1m",
-        "input_series": [
-            counter("down", "success", "0+1x10 10+0x20"),
-            counter("down", "failure", "0+0x10 0+1x20"),
-            counter("flaky", "success", "0+1x30"),
-            counter("flaky", "failure", "0+1x30"),
-            counter("up", "success", "0+1x30"),
-        ],
-        "alert_rule_test": [at("19m", json!([])), at("21m", json!([alert]))],
-    }]);
-    prometheus::test(&programs, rules, "1m", &tests);
-}
-
-#[test]
-fn degraded_and_missing_operators_fire_alerts() {
-    // cluster-network#211
-    let Some(programs) = prometheus::programs() else {
-        return;
-    };
-    let rendered = rendered(&of_type("Weft"));
-    let rules = &find(&rendered, "PrometheusRule", "network-operator-rules").expect("rules")["spec"];
-    prometheus::check(&programs, rules);
-    let condition = |values: &str| {
-        let series = "weft_cluster_network_condition{condition=\"Degraded\"}";
-        json!([{ "series": series, "values": values }])
-    };
-    let alert = |name: &str| {
-        let rules = rules["groups"][0]["rules"].as_array().expect("rules");
-        let rule = rules.iter().find(|rule| rule["alert"] == name).expect("an alert");
-        json!([{ "exp_labels": { "severity": "warning" }, "exp_annotations": rule["annotations"] }])
-    };
-    let (degraded, down) = ("ClusterNetworkDegraded", "ClusterNetworkOperatorDown");
-    let at = |time: &str, name: &str, alerts: Value| json!({ "eval_time": time, "alertname": name, "exp_alerts": alerts });
-    let tests = json!([
-        {
-            "interval": "1m",
-            "input_series": condition("0x5 1x9 0 1x15"),
-            "alert_rule_test": [
-                at("15m", degraded, json!([])),
-                at("26m", degraded, json!([])),
-                at("27m", degraded, alert(degraded)),
-                at("27m", down, json!([])),
-            ],
-        },
-        {
-            "interval": "1m",
-            "input_series": condition("0x5 stale"),
-            "alert_rule_test": [
-                at("15m", down, json!([])),
-                at("16m", down, alert(down)),
-                at("16m", degraded, json!([])),
-            ],
-        },
-    ]);
-    prometheus::test(&programs, rules, "1m", &tests);
 }
 
 #[test]
@@ -558,123 +477,6 @@ fn network_policies_for_additional_networks_need_their_image() {
     assert_eq!(
         titles("Calico", true, None),
         (vec![], false, vec![Part::MultiNetworkPolicy])
-    );
-}
-
-#[test]
-fn nothing_is_rendered_for_prometheus_where_it_is_not() {
-    let facts = Facts {
-        monitoring: false,
-        ..facts()
-    };
-    let rendered = rendered_on(&of_type("Weft"), &NetworkDiagnostics::default(), &facts);
-    assert!(
-        !rendered
-            .objects
-            .iter()
-            .any(|object| object["kind"] == "ServiceMonitor")
-    );
-}
-
-// cluster-network#93, cluster-network#211
-#[test]
-fn metrics_of_the_operator_are_announced_to_prometheus() {
-    let spec = of_type("Weft");
-    let on = |monitoring, openshift| {
-        let facts = Facts {
-            openshift,
-            monitoring,
-            ..facts()
-        };
-        rendered_on(&spec, &NetworkDiagnostics::default(), &facts)
-    };
-    assert_eq!(
-        of_part(&on(false, false), Part::OperatorMetrics),
-        Vec::<String>::new()
-    );
-    let plain = on(true, false);
-    assert_eq!(
-        of_part(&plain, Part::OperatorMetrics),
-        [
-            "ServiceMonitor network-operator",
-            "Role prometheus-k8s",
-            "RoleBinding prometheus-k8s",
-            "PrometheusRule openshift-network-operator-ipsec-rules",
-            "PrometheusRule network-operator-rules",
-        ]
-    );
-    assert!(
-        find(&on(true, true), "PrometheusRule", "network-operator-rules").is_none(),
-        "OpenShift has alerts of its own"
-    );
-    let tls = |rendered: &Rendered| {
-        let monitor = find(rendered, "ServiceMonitor", "network-operator").expect("a monitor");
-        monitor["spec"]["endpoints"][0]["tlsConfig"].clone()
-    };
-    assert_eq!(tls(&plain), json!({ "insecureSkipVerify": true }));
-    assert_eq!(
-        tls(&on(true, true))["serverName"],
-        "metrics.openshift-network-operator.svc"
-    );
-}
-
-/// Workload, container, security context of the pod, security context of the container.
-fn security_contexts(objects: &[Value]) -> Vec<Value> {
-    let mut all = Vec::new();
-    for object in objects {
-        let pod = &object["spec"]["template"]["spec"];
-        for list in ["initContainers", "containers"] {
-            for container in pod[list].as_array().into_iter().flatten() {
-                let workload = &object["metadata"]["name"];
-                let own = &container["securityContext"];
-                all.push(json!([workload, container["name"], pod["securityContext"], own]));
-            }
-        }
-    }
-    all
-}
-
-#[test]
-fn containers_of_weft_have_minimal_privileges() {
-    let only_volumes = json!({ "privileged": true, "readOnlyRootFilesystem": true });
-    let seccomp = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
-    let user = |user: u32| json!({ "runAsNonRoot": true, "runAsUser": user, "seccompProfile": { "type": "RuntimeDefault" } });
-    let service = json!({
-        "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] }, "readOnlyRootFilesystem": true,
-    });
-    let mut network = service.clone();
-    network["capabilities"]["add"] = json!(["NET_ADMIN"]);
-    let mut spec = of_type("Weft");
-    spec.deploy_kube_proxy = Some(false);
-    let source = "network-check-source";
-    let target = "network-check-target";
-    assert_eq!(
-        security_contexts(&rendered(&spec).objects),
-        [
-            json!(["multus", "install-multus", null, only_volumes]),
-            json!(["multus", "kube-multus", null, only_volumes]),
-            json!([
-                "multus-additional-cni-plugins",
-                "kube-multus-additional-cni-plugins",
-                null,
-                only_volumes
-            ]),
-            json!([
-                "multus-admission-controller",
-                "multus-admission-controller",
-                user(65534),
-                service
-            ]),
-            json!(["pod-network", "plugins", seccomp, service]),
-            json!(["pod-network", "pod-network", seccomp, network]),
-            json!([source, "check-endpoints", user(65534), service]),
-            json!([target, "network-check-target-container", user(65534), service]),
-        ]
-    );
-    let prober = super::parts::mtu_prober(&facts(), &settings()).expect("objects");
-    assert_eq!(
-        security_contexts(&prober),
-        [json!(["mtu-prober", "prober", user(65534), service])]
     );
 }
 
