@@ -1,4 +1,4 @@
-//! Installs the product on the cluster of this repository, as its README describes.
+//! Installs the product on the cluster of this repository, as its README describes, with the policies for programs on nodes.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -427,6 +427,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_do_not_wait_longer_for_a_silent_api_server_than_for_their_turn() {
+        // multus#126
         let (live, _) = busy(Duration::from_hours(1));
         let begun = Instant::now();
         events(&live).await;

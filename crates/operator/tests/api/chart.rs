@@ -213,12 +213,15 @@ fn chart_creates_configuration_if_requested() {
 
 #[test]
 fn chart_value_selects_admission_policy() {
-    let named = |values: &[&str], policy: &str| -> BTreeMap<String, Value> {
+    let rendered = |values: &[&str], is_of_nodes: bool| -> BTreeMap<String, Value> {
         let mut objects = template(values).expect("objects");
-        objects.retain(|name, _| name.starts_with("ValidatingAdmissionPolicy") && name.ends_with(policy));
+        objects.retain(|name, _| {
+            name.starts_with("ValidatingAdmissionPolicy")
+                && name.ends_with(" network-addons-config") != is_of_nodes
+        });
         objects
     };
-    let policies = |values: &[&str]| named(values, " network-addons-config");
+    let policies = |values: &[&str]| rendered(values, false);
     assert_eq!(policies(&[]), by_name(file("admission-policy.yaml")));
     assert_eq!(
         policies(&["--set=admissionPolicy=Deny"]),
@@ -226,11 +229,7 @@ fn chart_value_selects_admission_policy() {
     );
     assert!(policies(&["--set=admissionPolicy=None"]).is_empty());
     assert!(policies(&["--kube-version", "1.29"]).is_empty());
-    let nodes = |values: &[&str]| {
-        let mut objects = named(values, " network-addons-markers");
-        objects.extend(named(values, " network-addons-pod-status"));
-        objects
-    };
+    let nodes = |values: &[&str]| rendered(values, true);
     assert_eq!(nodes(&[]), by_name(file("admission-policy-nodes.yaml")));
     assert_eq!(nodes(&["--set=admissionPolicy=None"]).len(), 4);
     assert!(nodes(&["--set=nodesPolicy=false"]).is_empty());

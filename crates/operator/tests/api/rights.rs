@@ -234,16 +234,17 @@ fn apply_nodes_policies(kubectl: &Kubectl) {
     kubectl.apply(yaml).expect("the policies are accepted");
 }
 
-/// Creates a pod of an account on a node, and returns it.
-fn create_pod(admin: &Admin, namespace: &str, name: &str, account: &str, node: &str) -> Value {
+/// Creates a pod of an account on a node, with the account's name, and returns the account with the pod's token.
+fn in_a_pod(admin: &Admin, account: &str, node: &str) -> Account {
     let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "kept": "" } },
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": account, "labels": { "kept": "" } },
         "spec": {
             "serviceAccountName": account, "nodeName": node,
             "containers": [{ "name": "it", "image": "it" }],
         },
     });
-    admin.create(&POD.path(Some(namespace)), &pod)
+    admin.create(&POD.path(Some(NAMESPACE)), &pod);
+    Account::of_pod(admin, NAMESPACE, account, account)
 }
 
 // operands#31
@@ -261,11 +262,8 @@ fn marker_writes_bridges_of_its_own_node_alone() {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata });
         admin.create(&NODE.path(None), &node);
     }
-    let in_a_pod = |account| {
-        create_pod(admin, NAMESPACE, account, account, NODES[0]);
-        Account::of_pod(admin, NAMESPACE, account, account)
-    };
-    let (of_the_pod, of_ovs) = (in_a_pod("bridge-marker"), in_a_pod("ovs-cni-marker"));
+    let [of_the_pod, of_ovs] =
+        ["bridge-marker", "ovs-cni-marker"].map(|account| in_a_pod(admin, account, NODES[0]));
     let of_nobody = Account::of(fixture.admin(), NAMESPACE, "bridge-marker");
     let write = |account: &Account, node: &str, patch: &Value| {
         let answer = account.patch_status(&NODE.path(None), node, patch);
@@ -332,53 +330,46 @@ fn network_status_is_written_to_pods_of_the_own_node_alone() {
         fixture.wait_for_operand("serviceaccount", account, |_| Some(()));
     }
     let admin = fixture.admin();
-    admin.namespace("tenant", &[]);
-    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
-    admin.create(&SERVICE_ACCOUNT.path(Some("tenant")), &account);
-    let [near, far] = ["near", "far"].map(|node| {
-        let pod = create_pod(admin, "tenant", node, "default", node);
-        (pod, POD.path(Some("tenant")))
-    });
+    let pods = POD.path(Some(NAMESPACE));
     let mut number = 0;
     // Each write differs from the one before.
-    let mut write = |account: &Account, (pod, pods): &(Value, String), labels: Value| {
+    let mut write = |account: &Account, pod: &str, labels: &Value| {
         number += 1;
-        let name = pod["metadata"]["name"].as_str().expect("a name");
-        let mut pod = admin.get(&format!("{pods}/{name}")).expect("the pod");
+        let mut pod = admin.get(&format!("{pods}/{pod}")).expect("the pod");
         pod["metadata"]["annotations"] = json!({ "k8s.v1.cni.cncf.io/network-status": number.to_string() });
-        pod["metadata"]["labels"] = labels;
-        let answer = account.replace_status(pods, &pod);
+        pod["metadata"]["labels"] = labels.clone();
+        let answer = account.replace_status(&pods, &pod);
         answer.map_err(|refusal| refusal.message)
     };
     let kept = json!({ "kept": "" });
-    let accounts = WRITERS.map(|name| {
-        create_pod(admin, NAMESPACE, name, name, "near");
-        (
-            Account::of(admin, NAMESPACE, name),
-            Account::of_pod(admin, NAMESPACE, name, name),
-        )
-    });
+    // Each is on a node of its own.
+    let [multus, dynamic] = WRITERS.map(|account| in_a_pod(admin, account, account));
+    let cases = [
+        (&multus, WRITERS[0], WRITERS[1]),
+        (&dynamic, WRITERS[1], WRITERS[0]),
+    ];
     // The roles alone allow the write on any node.
-    for (_, of_the_pod) in &accounts {
-        until("the role", || write(of_the_pod, &far, kept.clone()));
+    for (account, _, foreign) in cases {
+        until("the role", || write(account, foreign, &kept));
     }
     apply_nodes_policies(fixture.kubectl());
     let own_node = "this program may write only the status of pods on its own node";
-    for (of_nobody, of_the_pod) in &accounts {
-        let refusal = until("the policy", || match write(of_the_pod, &far, kept.clone()) {
+    for (account, own, foreign) in cases {
+        let refusal = until("the policy", || match write(account, foreign, &kept) {
             Ok(answer) => Err(answer),
             Err(refusal) => Ok(refusal),
         });
         assert!(refusal.contains(own_node), "{refusal}");
-        let refusal = write(of_nobody, &near, kept.clone()).expect_err("a refusal");
+        let of_nobody = Account::of(admin, NAMESPACE, own);
+        let refusal = write(&of_nobody, own, &kept).expect_err("a refusal");
         assert!(refusal.contains(own_node), "{refusal}");
-        write(of_the_pod, &near, kept.clone()).expect("a pod of its own node");
+        write(account, own, &kept).expect("a pod of its own node");
         for labels in [
             json!({}),
             json!({ "kept": "", "more": "" }),
             json!({ "kept": "changed" }),
         ] {
-            let refusal = write(of_the_pod, &near, labels).expect_err("a refusal");
+            let refusal = write(account, own, &labels).expect_err("a refusal");
             assert!(refusal.contains("may not change the labels"), "{refusal}");
         }
     }
